@@ -16,6 +16,7 @@ import yaml
 from tellapart import cli
 from tellapart.cli import train
 from tellapart.cli.main import main
+from tellapart.recipe.fingerprint import digest
 from tellapart.training.run import Run
 from tellapart.training.selection import Best
 from two_processes import run_two
@@ -51,6 +52,27 @@ def test_a_run_holds_everything_that_was_made(runs, method):
     best = max(line["eval_CIDEr"] for line in lines if "eval_CIDEr" in line)
     assert metrics["CIDEr"] == pytest.approx(best)
     assert {"listener_R@1", "Bleu_4", "Self-BLEU"} <= set(metrics)
+
+
+def test_a_checkpoint_is_scored_as_its_run(runs, tmp_path, capsys):
+    """As pages and `train` itself say: it asked for the images, and with them did not decode as the run does."""
+    shutil.copytree(runs / "dico", tmp_path / "dico")
+    checkpoint = tmp_path / "dico" / "checkpoint-2"
+    before, kept = digest(checkpoint), digest(tmp_path / "dico")
+    assert run("score", checkpoint, "--start") == 0
+    said = capsys.readouterr()
+    assert f"kept in {checkpoint / 'eval'}" in said.err
+    (folder,) = (checkpoint / "eval").iterdir()
+    (of_run,) = (tmp_path / "dico" / "eval").iterdir()
+    one, other = (json.loads((place / "metrics.json").read_text()) for place in (folder, of_run))
+    assert folder.name == of_run.name
+    assert one["metrics"].keys() == other["metrics"].keys()
+    assert one["protocol"]["decoding"] == other["protocol"]["decoding"]
+    assert one["protocol"]["listeners"] == other["protocol"]["listeners"]
+    assert (digest(checkpoint), digest(tmp_path / "dico")) == (before, kept), "it is the same captioner"
+    assert run("compare", tmp_path / "dico", checkpoint) == 0
+    assert "checkpoint-2" in capsys.readouterr().out
+    assert run("score", tmp_path / "checkpoint-7") == 2
 
 
 def test_a_run_is_never_lost_by_accident(runs, capsys):

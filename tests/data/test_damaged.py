@@ -246,7 +246,9 @@ def test_images_that_are_missing_are_skipped_too(captioner, capsys, tmp_path):
 def test_score_and_mine_leave_them_out_and_list_them(data, captioner, materials, capsys, tmp_path):
     root, _ = data
     bad = broken(data, "val")
-    left_out = f"error: {len(bad)} of 60 images could not be read and were left out (see above): repair or remove them."
+    left_out = (
+        f"WARNING: {len(bad)} of 60 images could not be read and were left out (see above): repair or remove them."
+    )
     drawn = ("score", captioner, "--data", root, "--split", "val", "--max_new_tokens", "6", "--bootstrap", "0")
     mined = ("mine", root, "--split", "val", "--listener", materials.listener, "--k", "1")
     for words in (drawn, mined):
@@ -277,7 +279,7 @@ def test_captions_of_images_that_cannot_be_read_are_left_out_with_them(materials
     words = ("score", captions, "--data", photos / "data.json", "--listener", materials.listener, "--bootstrap", "0")
     code, said, err = run(capsys, *words, "--json")
     assert code == 0
-    assert "error: 1 of 6 images could not be read and were left out (see above): repair or remove them." in err
+    assert "WARNING: 1 of 6 images could not be read and were left out (see above): repair or remove them." in err
     assert "09.png" in err
     assert len(json.loads(said)["details"]["unreadable_images"]) == 1
 

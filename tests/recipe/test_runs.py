@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.recipe.runs import made, recorded_recipe, start_captioner
+from tellapart.recipe.runs import made, recorded_recipe, run_of, start_captioner
 
 RECIPE = {
     "method": "dico",
@@ -70,3 +70,16 @@ def test_a_recipe_that_is_none(tmp_path):
     (tmp_path / "run.json").write_text('{"recipe": [1]}')
     with pytest.raises(UsageError, match="a part of its recipe is not a mapping"):
         recorded_recipe(tmp_path)
+
+
+def test_a_checkpoint_is_of_its_run(tmp_path):
+    written(tmp_path)
+    for name in ("checkpoint-6", "best"):
+        assert run_of(tmp_path / name) == tmp_path
+        assert made(tmp_path / name) == made(tmp_path)
+        assert start_captioner(tmp_path / name) == "world/xe"
+    for name in ("checkpoint-x", "photos", "checkpoint-6/captioner"):
+        assert run_of(tmp_path / name) == tmp_path / name
+        assert made(tmp_path / name) is None
+    (tmp_path / "best").mkdir()
+    assert made(written(tmp_path / "best", data={"path": "own"})).data.path == "own"  # a run that is called so

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import fields, replace
 from statistics import fmean, stdev
@@ -519,3 +521,11 @@ def test_a_row_cannot_begin_with_what_is_not_trained_before_it(tmp_path, row, sa
     text = CHAIN.replace("captioner_of: luo, point_of: own", row) + "  start: {start_of: world_ved_luo2018}\n"
     with pytest.raises(UsageError, match=said):
         chain(tmp_path, text)
+
+
+def test_the_program_has_help():
+    found = subprocess.run(
+        [sys.executable, "-m", "tellapart.sweep.run_study", "--help"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0
+    assert all(option in found.stdout for option in ("--dry_run", "--output_dir", "--rows"))

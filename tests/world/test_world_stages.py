@@ -188,6 +188,21 @@ def test_a_stage_that_fails_leaves_nothing(tmp_path, monkeypatch):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_ctrl_c_says_what_becomes_of_a_stage(tmp_path, monkeypatch, caplog):
+    """It promised a checkpoint to resume from, of which a stage has none, and never named the stage."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+
+    def stopped(task):
+        raise KeyboardInterrupt("stopped at step 7 of 70; resume_from_checkpoint=last resumes")
+
+    monkeypatch.setattr(world_stages, "_builder", lambda stage: stopped)
+    with pytest.raises(
+        KeyboardInterrupt, match="stopped while building world/backbone: the same command builds this part"
+    ):
+        resolve("world/backbone", size="small")
+    assert "building world/backbone of the built-in world, once; it is kept in" in caplog.text
+
+
 def test_whoever_is_first_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     folder = world_stages.stage_folder("world/backbone", "small", 0)

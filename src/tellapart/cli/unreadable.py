@@ -35,9 +35,11 @@ def summarize(broken: int, total: int, lost: str, remedy: str, *, strict: bool) 
         remedy: what to do.
         strict: whether a single one makes the exit code 2.
     """
+    code = 2 if broken and (strict or broken == total) else 0
     if broken:
-        note(f"error: {broken} of {total} images could not be read and {lost} (see above): {remedy}.")
-    return 2 if broken and (strict or broken == total) else 0
+        kind = "error" if code else "WARNING"
+        note(f"{kind}: {broken} of {total} images could not be read and {lost} (see above): {remedy}.")
+    return code
 
 
 def leave_out(reasons: Iterable[str], total: int, *, strict: bool) -> int:

@@ -232,7 +232,10 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
             raise UsageError(f"{run} has no evaluation named {protocol!r}: choose one of {held}, or evaluate it so.")
     if len(folders) > 1:
         held = _listed([folder.name for folder in folders])
-        raise UsageError(f"{run} has {len(folders)} evaluations: name the protocol to use, one of {held}.")
+        raise UsageError(
+            f"{run} has {len(folders)} evaluations: name the protocol to use (--protocol, also by a word of it such as "
+            f"test), one of {held}."
+        )
     return EvaluationResult.load(folders[0])
 
 

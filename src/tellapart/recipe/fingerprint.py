@@ -293,7 +293,9 @@ def digest(path: Path) -> str:
         _read(path, hashed)
         return hashed.hexdigest()[:24]
     folder = _weights(path)
-    for file in (found for found in _files(folder) if found.name != "optimizer.pt"):
+    measured = {folder / "eval", folder / "start"} if (folder / "trainer_state.json").is_file() else set()
+    files = (found for found in _files(folder) if found.name != "optimizer.pt")
+    for file in (found for found in files if not measured & set(found.parents)):  # a checkpoint may have been scored
         hashed.update(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}\n".encode(errors="surrogateescape"))
         if file.suffix.lower() in READ:
             _read(file, hashed)

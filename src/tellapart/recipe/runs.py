@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -32,12 +33,20 @@ _SECTIONS = ("captioner", "data", "listener", "evaluation", "own_listener", "mat
 """Parts of a recipe that commands read of a run."""
 
 
+def run_of(folder: Path) -> Path:
+    """The run that a checkpoint, such as ``runs/x/checkpoint-240`` or ``runs/x/best``, is of; any other folder itself."""
+    place = folder.expanduser()
+    checkpoint = place.name == "best" or re.fullmatch(r"checkpoint-\d+", place.name) is not None
+    return place.parent if checkpoint and not (place / RECORD).is_file() else folder
+
+
 def recorded_recipe(run: Path) -> dict[str, Any]:
-    """The recipe that a run was trained by, as its ``run.json`` has it; empty where there is none.
+    """The recipe that a run, or the run of a checkpoint, was trained by, as its ``run.json`` has it; empty where there is none.
 
     Raises:
         UsageError: the file was changed since.
     """
+    run = run_of(run)
     recipe = read_object(run / RECORD).get("recipe") or {}
     parts = [recipe.get(name) for name in _SECTIONS if name in recipe] if isinstance(recipe, dict) else [recipe]
     if not all(isinstance(part, dict) or part is None for part in parts):

@@ -227,6 +227,8 @@ def listed(study: Study) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        _options(Path("FILE.yaml"), ["--help"])
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         _end(UsageError("name a study file first, such as studies/dico.yaml."))
     run(sys.argv[1], argv=sys.argv[2:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -28,6 +29,8 @@ from tellapart.parents import end_with
 from tellapart.progress import bar
 from tellapart.world import spec
 from tellapart.world.schedules import ALIASES, SEEDED, STAGES, Stage
+
+logger = logging.getLogger(__name__)
 
 REVISION = 5
 """To be raised when the code of a stage changes in a way that its schedule does not tell."""
@@ -146,7 +149,8 @@ def _build_alone(name: str, folder: Path, needs: dict[str, Path], size: str, see
     for left in folder.parent.glob(f".{folder.name}-*"):  # of builds that were killed
         shutil.rmtree(left, ignore_errors=True)
     stage, began = STAGES[name], time.process_time()
-    with first_folder(folder) as temporary, quiet():
+    logger.warning("note: building %s of the built-in world, once; it is kept in %s.", name, folder.parent)
+    with first_folder(folder) as temporary, quiet(), _from_its_start(name):
         task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)
         task.folder.mkdir()
         history = _builder(stage)(task)
@@ -160,6 +164,17 @@ def _build_alone(name: str, folder: Path, needs: dict[str, Path], size: str, see
                 write_json(temporary / PROBE, _probe(name)(temporary, size=size))
         about = {"stage": name, "size": size, "seed": seed, "schedule": asdict(task.schedule)}
         write_json(temporary / "stage.json", about | {"cpu_seconds": time.process_time() - began, "history": history})
+
+
+@contextmanager
+def _from_its_start(name: str) -> Iterator[None]:
+    """Ctrl-C says what becomes of the stage, and not of a run that the user has not got."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt(
+            f"stopped while building {name}: the same command builds this part of the world again, and keeps those before it."
+        ) from stopped
 
 
 def _probe(name: str) -> Callable[..., dict[str, Any]]:
