@@ -306,7 +306,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     kinds = make_damaged(tmp_path / "odd", len(READABLE | BROKEN), seed=3)
     bad = [name for name, kind in kinds.items() if kind in BROKEN]
     code, _, remarks = caption(tmp_path / "odd", "--output", tmp_path / "x.jsonl")
-    named = [line for line in remarks.splitlines() if line.startswith("error: ")]
+    named = [line for line in remarks.splitlines() if line.startswith("WARNING: ")]
     found = sorted(path.name for path in (tmp_path / "odd").iterdir() if path.suffix.lower() in IMAGES)
     good = [Path(row["file_name"]).name for row in lines(tmp_path / "x.jsonl")]
     assert code == 0, "what could be read has its caption"

@@ -56,7 +56,7 @@ def test_other_preferences_are_another_run(materials, pairs, tmp_path, capsys):
     written = pairs.read_text()
     pairs.write_text(written.replace("mat", "rug"))
     assert main(again) == 2
-    assert "was written with another data (ids, references, preferences" in capsys.readouterr().err
+    assert "was written with another data (ids, references, contexts, preferences" in capsys.readouterr().err
     pairs.write_text(written)
     assert main(again) == 0
 

@@ -130,8 +130,10 @@ def test_sections_belong_to_the_methods_that_need_them(materials, tmp_path):
 
 
 def neighbours_file(path, ids, near):
-    """A file in which every image has the same neighbours."""
-    Neighbours(ids, near, np.tile(np.arange(len(near)), (len(ids), 1)), np.ones((len(ids), len(near)))).save(path)
+    """A file in which every image has the same neighbours, but for itself, whose place the last image takes."""
+    gallery = [*near, ids[-1]]
+    rows = [[len(near) if name == own else place for place, name in enumerate(near)] for own in ids]
+    Neighbours(ids, gallery, np.array(rows), np.ones((len(ids), len(near)))).save(path)
     return {"path": str(path)}
 
 

@@ -60,7 +60,7 @@ class GivenEmbeddings(nn.Module):
 class GivenEncoder:
     """A listener around them, without any normalising."""
 
-    name, device = "listener", torch.device("cpu")
+    name, device, text_pooling = "listener", torch.device("cpu"), "whole"
 
     def __init__(self, model: GivenEmbeddings) -> None:
         self.model = model
