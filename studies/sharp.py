@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
-from truth import BAR, GOAL, behind, over_values, reached, searched_more, worded, wrong
+from truth import BAR, GOAL, behind, higher, over_values, reached, searched_more, worded, wrong
 
 WEIGHED, WHOLE, WORDED = "likelihood over its weights", "sharp truth", "sharp truth+CIDEr"
 NEARER = f"{WHOLE}, CIDEr-D 0.4"
@@ -32,8 +32,6 @@ PARTS = {
 }
 """Recipe -> what the names of rows with one part changed have more -> the metric that the part is for."""
 
-IN_WORDS = {EXACT: "exact recall", "truthful": "share of true captions", "CIDEr": "CIDEr"}
-
 
 def claims(study: Study) -> Iterator[Claim]:
     """What was asked of the recipe, on test; and that each part of it brings something."""
@@ -45,19 +43,9 @@ def claims(study: Study) -> Iterator[Claim]:
         yield reached(study, row, "bar", BAR)
         yield worded(study, row, "xe-sharp", "last")
         yield behind(study, row + BY_SHARP, study.shown(), "row", "last")
-    yield _higher(study, WORDED, WHOLE, "CIDEr")
+    yield higher(study, WORDED, WHOLE, "CIDEr")
     for row, parts in PARTS.items():
-        yield from (_higher(study, row, row + part, metric) for part, metric in parts.items())
-
-
-def _higher(study: Study, row: str, other: str, metric: str) -> Claim:
-    """Whether every seed of ``row`` is above every seed of ``other`` at the last step."""
-    ours, theirs = (study.read(name, metric, point="last") for name in (row, other))
-    return Claim(
-        f"{row} has a higher {IN_WORDS[metric]} than {other} (last step).",
-        ours.above(theirs),
-        f"{ours} against {theirs}.",
-    )
+        yield from (higher(study, row, row + part, metric) for part, metric in parts.items())
 
 
 def sections(study: Study) -> Iterator[str]:

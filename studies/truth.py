@@ -79,6 +79,17 @@ def worded(study: Study, row: str, start: str, point: str) -> Claim:
     )
 
 
+IN_WORDS = {"exact_recall@1": "exact recall", "truthful": "share of true captions", "CIDEr": "CIDEr"}
+
+
+def higher(study: Study, row: str, other: str, metric: str) -> Claim:
+    """Whether every seed of ``row`` is above every seed of ``other``, greedy, at the last step of what was trained."""
+    starts = {name for name in (row, other) if study.file.rows[name].start_of}
+    ours, theirs = (study.read(name, metric, point="selected" if name in starts else "last") for name in (row, other))
+    text = f"{row} has a higher {IN_WORDS[metric]} than {other} (last step)."
+    return Claim(text, ours.above(theirs), f"{ours} against {theirs}.")
+
+
 def behind(study: Study, row: str, among: Iterable[str], what: str, point: str) -> Claim:
     """Whether none of the rows ``among``, each a ``what``, is ahead in two of three figures, by means over seeds. Start
     captioners have no other point than the selected one."""

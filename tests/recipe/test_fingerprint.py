@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tarfile
 from pathlib import Path
@@ -47,12 +48,15 @@ def test_what_is_behind_a_link_to_a_folder_counts(tmp_path):
     digest(linked)
 
 
-def test_a_folder_without_links_has_the_digest_it_always_had(tmp_path):
-    """Archives of results are kept by it."""
-    folder = captions(tmp_path / "train", "a.txt", "a red dog")
+def test_a_digest_is_of_names_sizes_and_what_can_be_read(tmp_path):
+    """Archives of results are kept by it. Hidden files, which no reader sees, and the optimiser's state do not count."""
+    folder = captions(tmp_path / "train" / "b", "a.txt", "a red dog").parent
+    captions(folder, "a.txt", "a tan cat")
+    (folder / "a.png").write_bytes(b"picture")
+    told = [b"a.png 7\n", b"a.txt 9\n", b"a tan cat", b"b/a.txt 9\n", b"a red dog"]
     captions(folder / ".hidden", "b.json", "{}")
     (folder / "optimizer.pt").write_bytes(b"1")
-    assert digest(folder) == "d5a4cf12e8bdb945fed1d80b"
+    assert digest(folder) == hashlib.sha256(b"".join(told)).hexdigest()[:24]
 
 
 def test_shards_of_a_pattern_count_by_content(tmp_path, monkeypatch):

@@ -207,5 +207,5 @@ def test_features_of_whole_texts_are_not_asked_of_a_listener_of_sentences():
     """It has one of each sentence, which were taken for those of the texts."""
     listener = make("clip")
     listener.text_pooling = "sentence_mean"
-    with pytest.raises(UsageError, match="reads them by sentence_mean"):
+    with pytest.raises(UsageError, match="pools texts by sentence_mean"):
         embed_and_pool(listener, ["a red dog. a cat.", "a bird."])

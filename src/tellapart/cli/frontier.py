@@ -61,11 +61,10 @@ def _sweep(words: Words, unpacked: Path) -> Sweep:
     from tellapart.sweep.kept import restore
 
     options = words.options
-    kept = None
-    if options.kept is not None and (
-        options.kept.exists() or not options.dry_run
-    ):  # restoring makes the archive's folder
-        kept = restore(options.kept, unpacked)
+    archive = options.kept
+    if options.dry_run and archive is not None and not archive.exists():
+        archive = None  # whose folder would be made
+    kept = None if archive is None else restore(archive, unpacked)
     return Sweep(options.output_dir, common=words.overrides, redraw_start=options.redraw_start, kept=kept)
 
 

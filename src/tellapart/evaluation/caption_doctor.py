@@ -16,6 +16,7 @@ LEAST = 100
 """Captions below which shares mean little."""
 
 SHARES = {"distinct_in_1000", "most_common_in_1000"}
+"""Figures to which a single caption of a few adds a large share."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,7 @@ def caption_figures(captions: Sequence[str]) -> dict[str, float]:
 
 
 def _without_counts(figures: Mapping[str, float], captions: int) -> dict[str, float]:
-    """Without what cannot be held against COCO captions where there are fewer than a thousand; of a few, one caption is a large
-    share."""
+    """Without what cannot be held against COCO captions where there are fewer than a thousand."""
     left_out = {"types_in_1000"} | (SHARES if captions < LEAST else set())
     return {key: value for key, value in figures.items() if key not in left_out}
 

@@ -103,12 +103,10 @@ def _parse(text: str) -> MultipleChoice | None:
     ends = [mark.start() for mark in marks[1:]] + [len(said)]
     words = [" ".join(said[mark.end() : end].split()) for mark, end in zip(marks, ends, strict=True)]
     question = " ".join(said[: marks[0].start()].split())
+    if not question or not all(words):
+        return None
     try:
-        return (
-            MultipleChoice(question, tuple(words), LETTERS.index(answer[1].upper()))
-            if question and all(words)
-            else None
-        )
+        return MultipleChoice(question, tuple(words), LETTERS.index(answer[1].upper()))
     except ValueError:
         return None
 

@@ -31,10 +31,9 @@ def embed_and_pool(listener: ClipListener, texts: Sequence[str]) -> tuple[Tensor
     Raises:
         UsageError: the listener pools the sentences of a text, which have a feature each.
     """
-    pooling = listener.text_pooling
-    if pooling != "whole":
+    if listener.text_pooling != "whole":
         raise UsageError(
-            f"features of whole texts are asked of a listener that reads them by {pooling}: open it with whole."
+            f"the listener pools texts by {listener.text_pooling}, but their features are asked for: open it with whole."
         )
     with _read_by(_projection(listener)) as read:
         embeddings = listener.embed_texts(texts)

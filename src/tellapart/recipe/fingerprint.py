@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.folder import walk
 from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, write_text
@@ -192,15 +192,8 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every file below a folder, also behind links to folders, as those who read data follow them."""
-    found, above = list[Path](), {os.fspath(folder): {os.stat(folder).st_ino}}
-    for place, subfolders, names in os.walk(folder, followlinks=True):
-        inside = above.pop(place)
-        known = {os.path.join(place, name): os.stat(os.path.join(place, name)).st_ino for name in subfolders}
-        subfolders[:] = [name for name in subfolders if known[os.path.join(place, name)] not in inside]  # no way back
-        above |= {path: inside | {number} for path, number in known.items()}
-        found += [Path(place, name) for name in names]
-    return sorted(file for file in found if file.is_file())
+    """The files below a folder that those who read data find: also behind links to folders, and no hidden ones."""
+    return sorted(file for place, names in walk(folder) for name in names if (file := Path(place, name)).is_file())
 
 
 def content_of(name: str, size: str) -> str:

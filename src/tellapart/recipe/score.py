@@ -226,7 +226,7 @@ def _summarized(path: str, n: int, how: Decoding, where: Where, collate: Collate
     """The captioner whose captions a language model merges into one per image.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist, or is of another kind.
     """
     from tellapart.evaluation.rerank import Together
     from tellapart.evaluation.sets import draw_sets

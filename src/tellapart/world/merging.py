@@ -10,13 +10,12 @@ from itertools import pairwise, permutations
 from tellapart.captioning.summary import Summary
 from tellapart.world import spec
 from tellapart.world.grammar import Description, NounPhrase, parse, write
+from tellapart.world.questions import OPPOSITES
 from tellapart.world.scenes import VALUES, T
 
 ATTRIBUTES = (*VALUES, "place")
 
 MOST_OBJECTS = max(spec.OBJECT_COUNTS)
-
-OPPOSITES = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
 
 NEW = -0.5
 """What it costs to take a phrase for an object that no caption before has named: less than a contradiction, more than silence."""
