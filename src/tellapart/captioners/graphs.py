@@ -39,16 +39,23 @@ class Recorder:
 
     def __init__(self, record: Record | None = None) -> None:
         self.record = record
-        self._failed = 0
+        self._failed = self._made = 0
 
     def works(self, given: Tensor) -> bool:
         """Whether functions of such arguments may be recorded."""
         return self._failed < TRIES and (self.record is not None or given.is_cuda)
 
+    def at_once(self, given: Tensor) -> bool:
+        """Whether a function need not be called before it is recorded: a function of the model was, and made what libraries
+        make once. Under autocast the call before also casts the weights, which a graph would do at each replay."""
+        return self._made > 0 and not torch.is_autocast_enabled(given.device.type)
+
     def __call__(self, function: Function, given: tuple[Tensor, ...]) -> tuple[Any, Tensor] | None:
         """As ``Record``; none where the function does what a graph cannot hold."""
         try:
-            return (self.record or recorded)(function, given)
+            found = (self.record or recorded)(function, given)
+            self._made += 1
+            return found
         except RuntimeError as error:
             self._failed += 1
             if self._failed == TRIES:
@@ -57,9 +64,9 @@ class Recorder:
 
 
 class Replayed:
-    """Calls of one function, which is recorded at the second one and from then on replayed.
+    """Calls of one function, which is recorded at the second one, or at the first, and from then on replayed.
 
-    The first call makes what libraries make once. Recording takes about as long as a call. A graph holds addresses: the
+    Recording takes about as long as a call. A graph holds addresses: the
     function must read and write the same memory at every call, launch the same work, and never wait for the device. A function
     that cannot be recorded is called, as are all where ``recorder`` does not work.
 
@@ -86,7 +93,8 @@ class Replayed:
             return function(*given)
         if self._given is None:
             self._given = tuple(part.clone() for part in given)
-            return function(*given)
+            if not self._recorder.at_once(given[0]):
+                return function(*given)
         for kept, part in zip(self._given, given, strict=True):
             kept.copy_(part)
         if self._recorded is None:
