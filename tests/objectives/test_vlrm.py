@@ -12,6 +12,8 @@ from vlrm_fakes import GivenCritic, NumberListener, by_words, images, make, spea
 
 from given import GivenCaptioner, double, vector
 from given import images as no_pixels
+from tellapart.captioners import critic
+from tellapart.captioners.scoring import token_states
 from tellapart.objectives.vlrm import VLRM, VLRMRS
 from tellapart.rewards.phi import phi
 from tellapart.types import Rollout
@@ -233,6 +235,15 @@ def test_scoring_in_parts_changes_nothing(samples):
     for name, gradient in gradients(cut).items():
         torch.testing.assert_close(gradient, wanted[name], rtol=1e-9, atol=1e-12)
     assert len(logs["reward"]) == 8 * samples
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_critic_without_adapter_reads_captions_once(keeps, monkeypatch):
+    objective = make(keep_image_states=keeps, scoring_batch_size=3)
+    reads = []
+    monkeypatch.setattr(critic, "token_states", lambda *a, **k: (reads.append(1), token_states(*a, **k))[1])
+    step(objective, [images(5)])
+    assert len(reads) == (1 if keeps else 3)
 
 
 def test_returns_and_advantages_by_hand():

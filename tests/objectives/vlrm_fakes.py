@@ -23,7 +23,10 @@ class GivenCritic(nn.Module):
         super().__init__()
         self.values = nn.Parameter(values.clone())
 
-    def forward(self, rollout: Rollout, *, encoded=None) -> Tensor:
+    def fixed_states(self, rollout: Rollout, *, encoded=None) -> None:
+        return None
+
+    def forward(self, rollout: Rollout, *, encoded=None, states=None) -> Tensor:
         return self.values
 
 

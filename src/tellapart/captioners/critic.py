@@ -290,21 +290,41 @@ class Critic(nn.Module):
         self.states.train(mode)
         return self
 
-    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Tensor:
-        """``[N, T]`` values on the returns' scale, float32 (of a model in float64, float64); 0 where masked.
+    def fixed_states(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Tensor | None:
+        """``[N, T, D]`` states for ``forward``, 0 where masked, which hold until the captioner learns; none: they learn, too.
 
         Args:
             rollout: captions.
             encoded: their images, if they are known.
         """
-        (captioner,) = self._captioner
+        if not isinstance(self.states, OwnStates) or not bool(rollout.mask.any()):
+            return None
+        states, place = self._read(rollout, encoded)
+        return states.new_zeros(*rollout.mask.shape, states.shape[1]).index_put(place, states)
+
+    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None, states: Tensor | None = None) -> Tensor:
+        """``[N, T]`` values on the returns' scale, float32 (of a model in float64, float64); 0 where masked.
+
+        Args:
+            rollout: captions.
+            encoded: their images, if they are known.
+            states: ``fixed_states`` of these captions, if they are known.
+        """
         if not bool(rollout.mask.any()):
             return self.head.value.weight.new_zeros(rollout.mask.shape)
+        if states is None:
+            read, place = self._read(rollout, encoded)
+        else:
+            row, column = rollout.mask.to(states.device).nonzero(as_tuple=True)
+            read, place = states[row, column], (row, column)
+        values = self.head(read)
+        return values.new_zeros(rollout.mask.shape).index_put(place, values)
+
+    def _read(self, rollout: Rollout, encoded: Encoded | None) -> tuple[Tensor, Place]:
+        (captioner,) = self._captioner
         with evaluating(captioner):
             encoded, row = captioner.requested(rollout, captioner.encode(rollout.batch) if encoded is None else encoded)
-        states, place = self.states(rollout, _detached(encoded), row)
-        values = self.head(states)
-        return values.new_zeros(rollout.mask.shape).index_put(place, values)
+        return self.states(rollout, _detached(encoded), row)
 
     def save(self, folder: Path) -> None:
         """Write ``model.safetensors`` (the head) and, with LoRA, ``adapter/`` in peft's format."""

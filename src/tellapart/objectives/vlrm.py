@@ -40,6 +40,7 @@ class Experience:
     Args:
         rollout: the captions, image by image.
         encoded: the images, if they stay valid.
+        states: ``[N, T, D]``, what the critic reads, if it stays valid.
         returns: ``[N, T]``, 0 where masked.
         values: ``[N, T]``, what the critic expected, without gradient.
         advantage: ``[N, T]``, standardised over the effective batch; made by ``prepare``.
@@ -49,6 +50,7 @@ class Experience:
 
     rollout: Rollout
     encoded: Encoded | None
+    states: Tensor | None
     returns: Tensor
     values: Tensor
     advantage: Tensor
@@ -72,6 +74,7 @@ def cut(experience: Experience, images: int | None) -> Iterator[Experience]:
             experience,
             rollout=replace(part, batch=part.batch.select(chosen), image=part.image - first),
             encoded=None if experience.encoded is None else experience.encoded.select(chosen.to(place.device)),
+            states=None if experience.states is None else experience.states[rows][:, :width],
             returns=experience.returns[rows][:, :width],
             advantage=experience.advantage[rows][:, :width],
         )
@@ -115,8 +118,8 @@ class VLRM(ObjectiveModule):
         repeated_word_penalty: penalty of a token of a repeated word.
         no_eos_penalty: penalty of a caption without EOS.
         scoring_batch_size: images whose captions are scored again at once, with gradients; null takes a micro-batch at once.
-        keep_image_states: keep the images' states from drawing until captions are scored again; else images are encoded a
-            second time, which saves memory with large effective batches.
+        keep_image_states: keep the images' states from drawing until captions are scored again, and what a critic without an
+            adapter reads; else both are computed a second time, which saves memory with large effective batches.
 
     Raises:
         ValueError: a choice is unknown, or a number cannot be used.
@@ -162,9 +165,10 @@ class VLRM(ObjectiveModule):
         rewards, logs = score(self.reward, rollout)
         logs |= rollout_logs(rollout, rewards)
         returns = self._returns(rollout, rewards, logs)
-        values = self.critic(rollout, encoded=encoded).to(returns)
-        kept = self.captioner.reusable(encoded) if self.keep_image_states else None
-        return Experience(rollout, kept, returns, values, torch.zeros_like(returns), self._pairs(rollout), logs)
+        states = self.critic.fixed_states(rollout, encoded=encoded)
+        values = self.critic(rollout, encoded=encoded, states=states).to(returns)
+        kept, states = (self.captioner.reusable(encoded), states) if self.keep_image_states else (None, None)
+        return Experience(rollout, kept, states, returns, values, torch.zeros_like(returns), self._pairs(rollout), logs)
 
     def _returns(self, rollout: Rollout, rewards: Tensor, logs: dict[str, Tensor]) -> Tensor:
         """``[N, T]`` returns; what was penalised, in tokens per caption, is added to the logs."""
@@ -206,7 +210,7 @@ class VLRM(ObjectiveModule):
             logprobs = self.captioner(part.rollout, encoded=encoded).logprobs
             loss, count = reduce(-part.advantage.to(logprobs) * self.weighted(logprobs), mask, self.reduction)
             yield StepOutput(loss, count, logs)
-            values = self.critic(part.rollout, encoded=encoded)
+            values = self.critic(part.rollout, encoded=encoded, states=part.states)
             errors = (part.returns.to(values) - values) ** 2
             loss, _ = reduce(errors, mask, self.reduction)
             each = masked(errors.detach(), mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
@@ -247,8 +251,8 @@ class VLRMRS(VLRM):
         repeated_word_penalty: penalty of a token of a repeated word.
         no_eos_penalty: penalty of a caption without EOS.
         scoring_batch_size: images whose captions are scored again at once, with gradients; null takes a micro-batch at once.
-        keep_image_states: keep the images' states from drawing until captions are scored again; else images are encoded a
-            second time, which saves memory with large effective batches.
+        keep_image_states: keep the images' states from drawing until captions are scored again, and what a critic without an
+            adapter reads; else both are computed a second time, which saves memory with large effective batches.
 
     Raises:
         ValueError: a choice is unknown, or a number cannot be used.
