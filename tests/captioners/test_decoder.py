@@ -5,12 +5,23 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import OPTConfig, OPTModel
+from transformers import (
+    LlamaConfig,
+    LlamaModel,
+    MistralConfig,
+    MistralModel,
+    OPTConfig,
+    OPTModel,
+    Qwen2Config,
+    Qwen2Model,
+    Qwen3Config,
+    Qwen3Model,
+)
 
 from tellapart import products
 from tellapart.captioners import decoder, drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
-from tellapart.captioners.blocks import Opt
+from tellapart.captioners.blocks import Opt, decoder_of
 from tellapart.captioners.decoder import Beginning, _by_image, read_captions
 from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
@@ -23,6 +34,11 @@ from tellapart.types import Decoding, Rollout
 from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
 from tiny.git import tiny_git
+from tiny.idefics3 import tiny_idefics3
+from tiny.instructblip import tiny_instructblip
+from tiny.llava import tiny_llava
+from tiny.qwen2_5_vl import tiny_qwen2_5_vl
+from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
 DECODINGS = [
@@ -66,6 +82,11 @@ OTHERS = {
     "BLIP-2 (OPT)": partial(tiny_blip2, prompt="a photo of", eos_logit=1.5),
     "GIT": tiny_git,
     "Florence-2": tiny_florence2,
+    "LLaVA": tiny_llava,
+    "InstructBLIP (Vicuna)": partial(tiny_instructblip, language="llama"),
+    "Idefics3": tiny_idefics3,
+    "Qwen2-VL": tiny_qwen2_vl,
+    "Qwen2.5-VL": tiny_qwen2_5_vl,
 }
 
 
@@ -137,6 +158,59 @@ def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
     for read in (one_by_one(image, mask), Tree(image, tokens, mask).reading()):
         states = read_captions(opt, lambda embed: begin(), model.embed_tokens, image, tokens, mask, read)
         torch.testing.assert_close(states.each(), whole[states.place], rtol=0, atol=1e-5)
+
+
+SIZES = {
+    "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+LLAMAS = {
+    "Llama": (LlamaModel, LlamaConfig(**SIZES, num_key_value_heads=8, attention_bias=True, mlp_bias=True)),
+    "Llama, one head of keys": (LlamaModel, LlamaConfig(**SIZES, num_key_value_heads=1, head_dim=6)),
+    "Llama 3": (
+        LlamaModel,
+        LlamaConfig(
+            **SIZES,
+            num_key_value_heads=2,
+            rope_parameters={
+                "rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        ),
+    ),
+    "Mistral": (MistralModel, MistralConfig(**SIZES, num_key_value_heads=4, sliding_window=None)),
+    "Qwen2": (Qwen2Model, Qwen2Config(**SIZES, num_key_value_heads=2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_llamas_of_every_kind(name):
+    kind, config = LLAMAS[name]
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    fuse(model)
+    llama, words = decoder_of(model, Linear()), torch.randint(4, 40, (3, 9))
+    assert llama is not None
+    hidden, places = model.embed_tokens(words[:, :4]), torch.arange(4).expand(3, -1)
+    image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
+    tokens, whole = words[image, 4:], model(input_ids=words).last_hidden_state[image, 3:-1]
+    begin = Beginning(hidden, torch.full((3,), 4), angles=llama.angles(places, hidden))
+    for read in (one_by_one(image, mask), Tree(image, tokens, mask).reading()):
+        states = read_captions(llama, lambda embed: begin, model.embed_tokens, image, tokens, mask, read)
+        torch.testing.assert_close(states.each(), whole[states.place], rtol=0, atol=2e-5)
+
+
+def test_decoders_that_see_or_turn_otherwise_are_read_through_their_modules():
+    dynamic = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}
+    others = [
+        MistralModel(MistralConfig(**SIZES, sliding_window=4)),
+        Qwen2Model(Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)),
+        LlamaModel(LlamaConfig(**SIZES, rope_parameters=dynamic)),
+        Qwen3Model(Qwen3Config(**SIZES)),
+    ]
+    assert [decoder_of(model, Linear()) for model in others] == [None] * 4
 
 
 @pytest.mark.parametrize(("share", "short"), [(0.0, 32), (0.5, 0), (1.0, 0), (1.0, 32)])

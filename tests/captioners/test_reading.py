@@ -15,6 +15,8 @@ from tellapart.types import Decoding, Rollout
 from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
 from tiny.git import tiny_git
+from tiny.llava import tiny_llava
+from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
 captions = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 2), max_size=5)), min_size=1, max_size=12)
@@ -80,6 +82,8 @@ MAKERS = {
     "BLIP-2 (OPT)": partial(tiny_blip2, prompt="a photo of"),
     "GIT": tiny_git,
     "Florence-2": tiny_florence2,
+    "LLaVA": tiny_llava,
+    "Qwen2-VL": tiny_qwen2_vl,
 }
 
 

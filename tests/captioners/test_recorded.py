@@ -18,6 +18,8 @@ from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
 from tiny.git import tiny_git
 from tiny.llava import tiny_llava
+from tiny.paligemma import tiny_paligemma
+from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_lstm import KINDS, tiny_lstm
 from tiny_lstm import batch as features_of
 from tiny_models import batch_of, tiny_blip, tiny_ved
@@ -32,6 +34,8 @@ MAKERS = {
     "BLIP-2 (OPT)": partial(tiny_blip2, prompt="a photo of", eos_logit=1.5),
     "GIT": tiny_git,
     "Florence-2": tiny_florence2,
+    "LLaVA": tiny_llava,
+    "Qwen2-VL": tiny_qwen2_vl,
 }
 
 BY_LOGITS = {
@@ -39,7 +43,7 @@ BY_LOGITS = {
     "att2in2": partial(tiny_lstm, "att2in2"),
     "updown": partial(tiny_lstm, "updown"),
     "BLIP-2 (T5)": partial(tiny_blip2, language="t5"),
-    "LLaVA": tiny_llava,
+    "PaliGemma": tiny_paligemma,
 }
 """Captioners whose decoders are read through their modules."""
 

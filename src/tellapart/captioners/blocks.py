@@ -1,4 +1,4 @@
-"""The decoders that are read by their parts: GPT-2, BERT's (BLIP, GIT), OPT and BART, as transformers has them."""
+"""The decoders that are read by their parts: GPT-2, BERT's (BLIP, GIT), OPT, BART and Llama's, as transformers has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaModel, MistralModel, Qwen2_5_VLTextModel, Qwen2Model, Qwen2VLTextModel
 from transformers.activations import GELUActivation
+from transformers.models.opt.modeling_opt import OPTDecoder
 
 from tellapart.captioners.decoder import Block, Decoder, Rows
 from tellapart.captioners.linear import Linear, weights_of
@@ -17,29 +19,30 @@ SMALL = 2**20
 the joined copy of larger ones more memory than it saves time."""
 
 
-def _biased(module: Any) -> tuple[Tensor, Tensor] | None:
-    found = weights_of(module)
-    return None if found is None or found[1] is None else (found[0], found[1])
-
-
 def _affine(linear: Linear, *modules: Any) -> Rows:
     """What the modules make of the same rows, side by side."""
-    plain = [pair for pair in map(_biased, modules) if pair is not None]
+    plain = [pair for pair in map(weights_of, modules) if pair is not None]
     if len(plain) < len(modules):
         linear.elsewhere()
         return modules[0] if len(modules) == 1 else lambda rows: torch.cat([module(rows) for module in modules], dim=-1)
-    if len(plain) > 1 and any(weight.numel() > SMALL for weight, _ in plain):
+    if len(plain) == 1:
+        return lambda rows: linear.product(rows, *plain[0])
+    weights, biases = [weight for weight, _ in plain], [bias for _, bias in plain if bias is not None]
+    if any(weight.numel() > SMALL for weight in weights) or 0 < len(biases) < len(plain):
         return lambda rows: torch.cat([linear.product(rows, *pair) for pair in plain], dim=-1)
-    weight, bias = plain[0] if len(plain) == 1 else (torch.cat(part) for part in zip(*plain, strict=True))
+    weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
     return lambda rows: linear.product(rows, weight, bias)
 
 
 def _added(linear: Linear, module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The sum of ``[n, D]`` and ``module`` on ``[n, D']``."""
-    if (found := _biased(module)) is None:
+    if (found := weights_of(module)) is None:
         linear.elsewhere()
         return lambda to, rows: to + module(rows)
-    return lambda to, rows: linear.added(to, rows, *found)
+    weight, bias = found
+    if bias is None:
+        return lambda to, rows: to + linear.product(rows, weight, None)
+    return lambda to, rows: linear.added(to, rows, weight, bias)
 
 
 KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
@@ -49,12 +52,13 @@ KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
 def _activated(linear: Linear, module: Any, act: nn.Module) -> Rows:
     """``act`` of ``module`` on ``[n, D]``."""
     kind = act.approximate.replace("none", "gelu") if type(act) is nn.GELU else KINDS.get(type(act))
-    if (found := _biased(module)) is None:
+    if (found := weights_of(module)) is None:
         linear.elsewhere()
         return lambda rows: act(module(rows))
-    if kind is None:
-        return lambda rows: act(linear.product(rows, *found))
-    return lambda rows: linear.activated(rows, *found, kind)
+    weight, bias = found
+    if kind is None or bias is None:
+        return lambda rows: act(linear.product(rows, weight, bias))
+    return lambda rows: linear.activated(rows, weight, bias, kind)
 
 
 def _normed(module: nn.LayerNorm) -> Rows:
@@ -220,3 +224,96 @@ class Bart(Decoder):
     def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
         """Positions are added, then everything is normalised."""
         return self._norm(embeddings + self._places[positions + OFFSET])
+
+
+class LlamaBlock(Block):
+    """A ``LlamaDecoderLayer``, or one of Mistral, Qwen2, Qwen2-VL or Qwen2.5-VL."""
+
+    def __init__(self, layer: Any, linear: Linear) -> None:
+        own, mlp = layer.self_attn, layer.mlp
+        self.scale = own.scaling
+        self._word_in, self._word_out = _affine(linear, own.q_proj, own.k_proj, own.v_proj), _added(linear, own.o_proj)
+        self._word_norm, self._norm = _root_normed(layer.input_layernorm), _root_normed(layer.post_attention_layernorm)
+        self._gate, self._widen = _activated(linear, mlp.gate_proj, mlp.act_fn), _affine(linear, mlp.up_proj)
+        self._narrow = _added(linear, mlp.down_proj)
+
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """Norms before attention and the gated linear layers."""
+        hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
+        rows = self._norm(hidden)
+        return self._narrow(hidden, self._gate(rows) * self._widen(rows))
+
+
+class Llama(Decoder):
+    """A ``LlamaModel``, or another of ``LLAMAS``.
+
+    Args:
+        model: the module.
+        linear: computes its linear layers.
+    """
+
+    def __init__(self, model: Any, linear: Linear) -> None:
+        config = model.config
+        heads = config.num_key_value_heads
+        blocks = [LlamaBlock(layer, linear) for layer in model.layers]
+        super().__init__(model, blocks, heads, config.num_attention_heads // heads)
+        self._rotary, self._norm = model.rotary_emb, _root_normed(model.norm)
+        self._axes = type(model) in THREE_AXES
+
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """Positions turn queries and keys."""
+        return embeddings
+
+    def angles(self, positions: int | Tensor, hidden: Tensor) -> Tensor:
+        """Cosines, and sines of which the first half is negative."""
+        assert isinstance(positions, Tensor), "captions that follow an image have positions of their own"
+        alone = positions.dim() == 1
+        places = positions[None] if alone else positions
+        # The models read positions on three axes; those of words are the same on all.
+        cosine, sine = self._rotary(hidden, places[None] if self._axes and places.dim() == 2 else places)
+        half = sine.shape[-1] // 2
+        angles = torch.stack([cosine, torch.cat([-sine[..., :half], sine[..., half:]], dim=-1)], dim=-2)
+        return angles[0] if alone else angles
+
+    def turned(self, rows: Tensor, angles: Tensor | None) -> Tensor:
+        """Each pair of numbers, ``d / 2`` apart, by its angle (Su et al., RoFormer, 2021)."""
+        assert angles is not None, "queries and keys have no place without angles"
+        apart = rows.unflatten(1, (self.heads.total, -1))
+        turning, values = apart.split([self.heads.total - self.heads.count, self.heads.count], dim=1)
+        cosine, sine = angles[:, :1], angles[:, 1:]
+        turned = torch.addcmul(turning * cosine, turning.roll(turning.shape[2] // 2, dims=2), sine)
+        return torch.cat([turned, values], dim=1).flatten(1)
+
+    def finished(self, hidden: Tensor) -> Tensor:
+        """The last norm."""
+        return self._norm(hidden)
+
+
+def _root_normed(module: Any) -> Rows:
+    weight, eps = module.weight, module.variance_epsilon
+    return lambda rows: torch.rms_norm(rows, weight.shape, weight, eps)
+
+
+THREE_AXES = frozenset({Qwen2VLTextModel, Qwen2_5_VLTextModel})
+"""Whose positions are those of time, height and width."""
+
+LLAMAS = frozenset({LlamaModel, MistralModel, Qwen2Model}) | THREE_AXES
+FIXED_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
+"""Angles that depend on a position alone, and not on how much is read."""
+
+
+def decoder_of(model: Any, linear: Linear) -> Decoder | None:
+    """The parts of a decoder that reads image and prompt before its captions; none where it has others.
+
+    Args:
+        model: a language model without its head.
+        linear: computes its linear layers.
+    """
+    if isinstance(model, OPTDecoder):
+        return Opt(model, linear)
+    if type(model) not in LLAMAS or model.rotary_emb.rope_type not in FIXED_ROTATIONS:
+        return None
+    # Mistral's layers all see a window, those of Qwen2 each as its attention says.
+    windows = [getattr(layer.self_attn, "sliding_window", None) for layer in model.layers]
+    windows += [model.config.sliding_window] if isinstance(model, MistralModel) else []
+    return None if any(window is not None for window in windows) else Llama(model, linear)

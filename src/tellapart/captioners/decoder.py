@@ -28,6 +28,44 @@ width 64, attention of 80 captions to 8 words took 0.4 ms a layer instead of 1.3
 captions to 600 columns it took 8.2 instead of 6.9."""
 
 
+@dataclass(frozen=True)
+class Heads:
+    """The heads of rows that hold queries, then keys, then values.
+
+    Args:
+        count: H, of keys and of values.
+        queries: heads of queries that read each of them (grouped-query attention, Ainslie et al., EMNLP 2023). They are put
+            side by side like further rows, so that keys and values are never copied for them.
+    """
+
+    count: int
+    queries: int = 1
+
+    @property
+    def total(self) -> int:
+        """Of queries, keys and values together."""
+        return self.count * (self.queries + 2)
+
+    def split(self, spread: Tensor) -> tuple[Tensor, Tensor]:
+        """``[groups, H, queries * size, d]`` queries, and ``[groups, 2, H, size, d]`` keys and values.
+
+        Args:
+            spread: ``[groups, total, size, d]``.
+        """
+        query, both = spread.split([self.count * self.queries, 2 * self.count], dim=1)
+        return query.unflatten(1, (self.count, self.queries)).flatten(2, 3), both.unflatten(1, (2, self.count))
+
+    def joined(self, found: Tensor) -> Tensor:
+        """``[groups, H * queries, size, d]`` of ``[groups, H, queries * size, d]``."""
+        return found.unflatten(2, (self.queries, -1)).flatten(1, 2)
+
+    def seen(self, mask: Tensor | None) -> Tensor | None:
+        """What each of ``queries * size`` rows sees, given what each of ``size`` does: ``[..., size or 1, columns]``."""
+        if mask is None or self.queries == 1 or mask.shape[-2] == 1:
+            return mask
+        return torch.cat([mask] * self.queries, dim=-2)
+
+
 class Block(ABC):
     """The parts of one layer in eval mode, on rows ``[n, D]``.
 
@@ -47,7 +85,7 @@ class Block(ABC):
 
         Args:
             hidden: ``[n, D]``.
-            attend_words: ``[n, 3 D]`` queries, keys and values -> ``[n, D]``.
+            attend_words: ``[n, total * d]`` queries, keys and values (``Heads``) -> ``[n, H * queries * d]``.
             attend_image: ``[n, D]`` queries -> ``[n, D]``.
         """
 
@@ -58,11 +96,12 @@ class Decoder(ABC):
     Args:
         module: the model's own, without its head.
         blocks: its layers.
-        heads: of their attention.
+        heads: of their attention, or of its keys and values.
+        queries: as for ``Heads``.
     """
 
-    def __init__(self, module: nn.Module, blocks: Sequence[Block], heads: int) -> None:
-        self.module, self.blocks, self.heads = module, blocks, heads
+    def __init__(self, module: nn.Module, blocks: Sequence[Block], heads: int, queries: int = 1) -> None:
+        self.module, self.blocks, self.heads = module, blocks, Heads(heads, queries)
 
     @property
     def width(self) -> int:
@@ -82,6 +121,19 @@ class Decoder(ABC):
     def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
         """What the first layer reads: ``embeddings [..., D']`` of words at ``positions``, one for all or ``[...]``, from 0."""
 
+    def angles(self, positions: int | Tensor, hidden: Tensor) -> Tensor | None:
+        """``[..., 2, d]``: how far queries and keys are turned at positions ``[...]``; none: ``placed`` says where words are.
+
+        Args:
+            positions: as for ``placed``, or with axes first, where the decoder's positions have several.
+            hidden: what ``placed`` gave, for its precision.
+        """
+        return None
+
+    def turned(self, rows: Tensor, angles: Tensor | None) -> Tensor:
+        """Queries, keys and values ``[n, total * d]`` after queries and keys were turned by ``angles [n, 2, d]``, if any."""
+        return rows
+
     def finished(self, hidden: Tensor) -> Tensor:
         """What the head reads, given the states after the last layer; the same unless the decoder says otherwise."""
         return hidden
@@ -98,6 +150,7 @@ class Beginning:
         real: ``[B, S]`` bool, the columns that captions see; none: all.
         states: ``[B, P, D']``, what the layers attend to of the image; none: nothing.
         mask: ``[B, P]`` bool of real states, or none.
+        angles: ``[B, S, 2, d]`` of the columns, or none.
     """
 
     hidden: Tensor
@@ -106,6 +159,7 @@ class Beginning:
     real: Tensor | None = None
     states: Tensor | None = None
     mask: Tensor | None = None
+    angles: Tensor | None = None
 
     def positions(self, image: Tensor, words: int | Tensor) -> int | Tensor:
         """Of the words ``words`` (from 0) of captions of the images ``[n]``."""
@@ -167,7 +221,7 @@ class _Image:
     """
 
     def __init__(self, decoder: Decoder, beginning: Beginning, image: Tensor) -> None:
-        states, mask, heads = beginning.states, beginning.mask, decoder.heads
+        states, mask, heads = beginning.states, beginning.mask, decoder.heads.count
         self.mask = None if mask is None else mask.bool()[:, None, None]
         self.kept: list[tuple[Tensor, Tensor]] = []
         self.slots: _Slots | None = None
@@ -187,14 +241,15 @@ class _Image:
         return self.slots.gather(attend(query, keys, values, attn_mask=self.mask, scale=scale))
 
 
-def _split(rows: Tensor, size: int, heads: int) -> Tensor:
-    """``[3, groups, heads, size, d]`` queries, keys and values of rows ``[groups * size, 3 D]``."""
-    return rows.view(-1, size, 3, heads, rows.shape[1] // (3 * heads)).permute(2, 0, 3, 1, 4)
+def _split(rows: Tensor, size: int, heads: Heads) -> tuple[Tensor, Tensor]:
+    """``heads.split`` of rows ``[groups * size, total * d]``."""
+    return heads.split(rows.view(-1, size, heads.total, rows.shape[1] // heads.total).transpose(1, 2))
 
 
-def _joined(found: Tensor) -> Tensor:
-    """``[groups * size, D]`` of ``[groups, heads, size, d]``."""
-    return found.transpose(1, 2).reshape(-1, found.shape[1] * found.shape[3])
+def _joined(found: Tensor, heads: Heads) -> Tensor:
+    """``[groups * size, H * queries * d]`` of ``[groups, H, queries * size, d]``."""
+    joined = heads.joined(found)
+    return joined.transpose(1, 2).reshape(-1, joined.shape[1] * joined.shape[3])
 
 
 class _Pass:
@@ -206,18 +261,24 @@ class _Pass:
         decoder: whose.
         beginning: of B images.
         reading: R words.
+        angles: ``[R, 2, d]`` of the words, where the beginning has some.
     """
 
-    def __init__(self, decoder: Decoder, beginning: Beginning, reading: Reading) -> None:
+    def __init__(self, decoder: Decoder, beginning: Beginning, reading: Reading, angles: Tensor | None) -> None:
         self.decoder, self.owner = decoder, reading.owner
         self.size, self.width = beginning.hidden.shape[:2]
-        self.columns = None if self.width == 1 else beginning.columns()
+        self.angles = None
+        if beginning.angles is not None and angles is not None:
+            self.angles = torch.cat([beginning.angles.flatten(0, 1), angles])
+        self.columns = None
+        if self.width > 1 or decoder.heads.queries > 1:
+            self.columns = decoder.heads.seen(beginning.columns())
         self.words: _Slots | None = None
         if len(reading.row):
             self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.sees.shape[-1])
         own = torch.arange(self.size, device=reading.image.device).repeat_interleave(self.width)
         self.seen = _Image(decoder, beginning, torch.cat([own, reading.image]))
-        self.before = self._before(beginning.real, reading.sees)
+        self.before = decoder.heads.seen(self._before(beginning.real, reading.sees))
 
     def _before(self, real: Tensor | None, sees: Tensor) -> Tensor:
         """``[size, S + size]``, or for each group, bool: what each word sees."""
@@ -228,18 +289,19 @@ class _Pass:
         return allowed & known[:, None, None]
 
     def attend_words(self, scale: float, rows: Tensor) -> Tensor:
-        """``[B * S + R, D]``, given queries, keys and values ``[B * S + R, 3 D]``."""
+        """``[B * S + R, D]``, given queries, keys and values ``[B * S + R, total * d]``."""
         heads = self.decoder.heads
-        begun, words = self._apart(rows)
-        query, key, value = _split(begun, self.width, heads)
+        begun, words = self._apart(self.decoder.turned(rows, self.angles))
+        query, both = _split(begun, self.width, heads)
+        key, value = both.unbind(1)
         # a single column sees itself only
-        found = [_joined(value if self.columns is None else attend(query, key, value, self.columns, scale=scale))]
+        seen = value if self.columns is None else attend(query, key, value, self.columns, scale=scale)
+        found = [_joined(seen, heads)]
         if self.words is not None:
-            query, *rest = self.words.spread(words, 3 * heads).split(heads, dim=1)
-            key, value = (
-                torch.cat([before[self.owner], more], dim=2) for before, more in zip((key, value), rest, strict=True)
-            )
-            found.append(self.words.gather(attend(query, key, value, attn_mask=self.before, scale=scale)))
+            query, more = heads.split(self.words.spread(words, heads.total))
+            key, value = torch.cat([both[self.owner], more], dim=3).unbind(1)
+            seen = attend(query, key, value, attn_mask=self.before, scale=scale)
+            found.append(self.words.gather(heads.joined(seen)))
         return torch.cat(found)
 
     def _apart(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -285,8 +347,10 @@ def read_captions(
     """
     looked_up = _Together(embed, tokens[reading.row, reading.column])
     beginning = begin(looked_up)
-    words = decoder.placed(looked_up.words(), beginning.positions(reading.image, reading.column))
-    run = _Pass(decoder, beginning, reading).run(torch.cat([beginning.hidden.flatten(0, 1), words]))
+    positions = beginning.positions(reading.image, reading.column)
+    words = decoder.placed(looked_up.words(), positions)
+    reader = _Pass(decoder, beginning, reading, decoder.angles(positions, words))
+    run = reader.run(torch.cat([beginning.hidden.flatten(0, 1), words]))
     return reading.states(*run, image, mask)
 
 
@@ -354,15 +418,16 @@ class DecoderSteps(Steps):
     def _begin(self, beginning: Beginning, longest: int) -> Tensor:
         """``[B, D]`` states after the beginning, whose keys and values are remembered."""
         decoder, size, start = self._decoder, len(beginning.hidden), self._start
-        columns, room = beginning.columns(), longest * self._count if self._beams else longest
+        columns, room = decoder.heads.seen(beginning.columns()), longest * self._count if self._beams else longest
+        angles = None if beginning.angles is None else beginning.angles.flatten(0, 1)
 
         def attend_columns(scale: float, rows: Tensor) -> Tensor:
-            split = _split(rows, start, decoder.heads)
-            kept = split[1:].transpose(0, 1) if self._beams else split[1:, self.image].transpose(0, 1)
+            query, both = _split(decoder.turned(rows, angles), start, decoder.heads)
+            kept = both if self._beams else both[self.image]
             words = self._roomy(kept, len(kept), start + room)
             words[:, :, :, :start] = kept
             self._words.append(words)
-            return _joined(attend(split[0], split[1], split[2], attn_mask=columns, scale=scale))
+            return _joined(attend(query, both[:, 0], both[:, 1], attn_mask=columns, scale=scale), decoder.heads)
 
         hidden = beginning.hidden.flatten(0, 1)
         for number, block in enumerate(decoder.blocks):
@@ -380,18 +445,20 @@ class DecoderSteps(Steps):
 
     def read(self, words: Tensor) -> Tensor:
         """The words' embeddings through every layer."""
-        hidden = self._decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._read))
+        positions = self._beginning.positions(self._begun, self._read)
         before = self._seen_by_beams() if self._beams else self._seen_by_captions()
         self._length += self._step
         self._read += 1
-        return self._through_layers(hidden, before)
+        return self._through_layers(words, positions, before)
 
-    def _through_layers(self, hidden: Tensor, seen: Tensor | None) -> Tensor:
-        """``[n, D]``, given what the first layer reads and what the words see."""
+    def _through_layers(self, words: Tensor, positions: int | Tensor, seen: Tensor | None) -> Tensor:
+        """``[n, D]``, given the words, their positions and what they see."""
+        hidden = self._decoder.placed(self._embed(words), positions)
+        angles, seen = self._decoder.angles(positions, hidden), self._decoder.heads.seen(seen)
         for number, block in enumerate(self._decoder.blocks):
             hidden = block.read(
                 hidden,
-                partial(self._attend_words, number, seen, block.scale),
+                partial(self._attend_words, number, seen, angles, block.scale),
                 partial(self._seen.attend, number, block.image_scale),
             )
         return self._decoder.finished(hidden)
@@ -415,12 +482,13 @@ class DecoderSteps(Steps):
             start = self._real[:, None].expand(-1, self._count, -1)
         return torch.cat([start, ancestors.flatten(2)], dim=2)[:, None]
 
-    def _attend_words(self, number: int, seen: Tensor | None, scale: float, rows: Tensor) -> Tensor:
-        words, width = self._words[number], rows.shape[1] // 3
-        split = rows.view(len(words), self._step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
-        keys, values = self._written(words, split[:, 1:]).unbind(1)
-        found = attend(split[:, 0], keys, values, attn_mask=seen, scale=scale)
-        return found.transpose(1, 2).reshape(-1, width)
+    def _attend_words(
+        self, number: int, seen: Tensor | None, angles: Tensor | None, scale: float, rows: Tensor
+    ) -> Tensor:
+        heads = self._decoder.heads
+        query, both = _split(self._decoder.turned(rows, angles), self._step, heads)
+        keys, values = self._written(self._words[number], both).unbind(1)
+        return _joined(attend(query, keys, values, attn_mask=seen, scale=scale), heads)
 
     def _written(self, words: Tensor, new: Tensor) -> Tensor:
         """``[groups, 2, heads, columns, d]``: the keys and values to attend to, once the ``new`` ones are among ``words``."""

@@ -71,10 +71,11 @@ class FixedDecoderSteps(DecoderSteps):
         return self._replayed(self._read_word, words)
 
     def _read_word(self, words: Tensor) -> Tensor:
-        hidden = self._decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._place))
+        positions = self._beginning.positions(self._begun, self._place)
         begin = self._start + self._step * self._place
         self._written_to = begin + self._columns[: self._step]
-        states = self._through_layers(hidden, self._seen_beams() if self._beams else self._seen_captions(begin))
+        seen = self._seen_beams() if self._beams else self._seen_captions(begin)
+        states = self._through_layers(words, positions, seen)
         self._place += 1
         return states
 

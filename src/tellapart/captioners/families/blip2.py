@@ -8,15 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
-from transformers.models.opt.modeling_opt import OPTDecoder
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.blocks import Opt
-from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
 from tellapart.captioners.families.prefix import PrefixDecoder
-from tellapart.captioners.linear import Linear
 
 
 def blip2(config: Any) -> type[Family]:
@@ -127,10 +123,6 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
     def body(self) -> Any:
         """The language model below its head."""
         return self.model.language_model.get_decoder()
-
-    def by_parts(self, linear: Linear) -> Decoder | None:
-        """OPT; other language models are read through their modules."""
-        return Opt(self.body, linear) if isinstance(self.body, OPTDecoder) else None
 
     @property
     def head(self) -> Any:

@@ -11,6 +11,7 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.prompted import Prompted
+from tellapart.captioners.linear import Linear
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -88,6 +89,9 @@ class PaliGemma(Prompted):
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
+
+    def by_parts(self, linear: Linear) -> None:
+        """Gemma is read through its modules."""
 
     @property
     def softcap(self) -> float | None:

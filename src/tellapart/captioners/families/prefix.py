@@ -13,10 +13,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.blocks import decoder_of
 from tellapart.captioners.cache import FixedCache, can_be_fixed
 from tellapart.captioners.decoder import Beginning, Decoder, Rows
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fixed import FixedCachedSteps
+from tellapart.captioners.linear import Linear
 from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 
@@ -38,18 +40,24 @@ class PrefixDecoder(Family):
         images = torch.arange(len(embeddings), device=embeddings.device)
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
 
+    def by_parts(self, linear: Linear) -> Decoder | None:
+        """OPT and Llama's kin; other language models are read through their modules."""
+        return decoder_of(self.body, linear)
+
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
         """Image and prompt."""
         mask = self.prefix_mask(encoded).bool()
-        first = self.caption_positions(encoded, torch.arange(len(mask), device=mask.device), 0, 1).squeeze(1)
+        first = self.caption_positions(encoded, torch.arange(len(mask), device=mask.device), 0, 1)[..., 0]
+        first = first[0] if first.dim() == 2 else first  # words have the same position on all axes
         hidden = self.placed_prefix(decoder, self.prefix_embeddings(encoded, embed), encoded)
+        angles = decoder.angles(self.prefix_positions(encoded), hidden)
         own = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device)
         both = own.tril() | self.both_ways(encoded, mask.shape[1])
         if bool(mask.all()):
-            return Beginning(hidden, first, both[None, None])
+            return Beginning(hidden, first, both[None, None], angles=angles)
         # What pads the left sees itself: a row that sees nothing would have no number.
         seen = both & mask[:, None, None] | own.tril().triu()
-        return Beginning(hidden, first, seen, mask)
+        return Beginning(hidden, first, seen, mask, angles=angles)
 
     def placed_prefix(self, decoder: Decoder, embeddings: Tensor, encoded: Encoded) -> Tensor:
         """``[B, P, D]``: what the decoder's first layer reads, given ``prefix_embeddings``."""
