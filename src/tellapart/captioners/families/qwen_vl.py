@@ -17,6 +17,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.prefix import left_padded
 from tellapart.captioners.families.prompted import Prompted, side_by_side
+from tellapart.captioners.families.qwen_tower import attend_together
 from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Qwen2VL(Prompted):
                     "preprocessor_config.json to the model's."
                 )
         super().__init__(model, processors, prompt)
+        attend_together(model.model.visual)
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
         """The prompt with one image token, EOS and PAD of the decoding defaults, else of the text model."""
