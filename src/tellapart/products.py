@@ -117,9 +117,9 @@ def suits(rows: Tensor, weight: Tensor, *, then: str = PLAIN) -> bool:
     found = RULES.get(then)
     return (
         found is not None
+        and rows.is_cpu
         and rows.numel() * weight.shape[0] >= SMALLEST
         and found.holds(rows.numel() // weight.shape[1], weight)
-        and rows.is_cpu
         and rows.dtype is torch.float32
         and weight.dtype is torch.float32
         and torch._C._get_mkldnn_enabled()
@@ -200,14 +200,14 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return found.view(*rows.shape[:-1], -1)
 
 
-def added(to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``to [M, N] + product(rows [M, K], weight [N, K], bias [N])``, in one operation where no gradient is wanted."""
+def added(to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``to [M, N] + product(rows [M, K], weight [N, K], bias [N])``, the bias if there is one, in one operation where no gradient is wanted."""
     if torch.is_grad_enabled() or not suits(rows, weight):
         return to + product(rows, weight, bias)
     return torch.ops.mkldnn._linear_pointwise.binary(rows.contiguous(), to, weight, bias, "add")
 
 
-def activated(rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+def activated(rows: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
     """The activation ``kind`` (of ``ACTIVATIONS``) of ``product(rows [M, K], weight [N, K], bias [N])``, in one operation where
     no gradient is wanted."""
     name, variant, function = ACTIVATIONS[kind]

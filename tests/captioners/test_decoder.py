@@ -270,7 +270,7 @@ def test_scores_and_gradients_are_those_of_its_modules_for_any_lengths_and_order
 def test_captions_scores_and_gradients_through_onednn_are_those_without(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", 1)
     monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
-    for name, captioner in makers(tmp_path).items():
+    for name, captioner in {**makers(tmp_path), "llava": tiny_llava()}.items():
         batch, found = batch_of(captioner, 9), []
         for enabled in (True, False):
             with torch.backends.mkldnn.flags(enabled=enabled):

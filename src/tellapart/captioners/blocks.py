@@ -39,10 +39,7 @@ def _added(linear: Linear, module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     if (found := weights_of(module)) is None:
         linear.elsewhere()
         return lambda to, rows: to + module(rows)
-    weight, bias = found
-    if bias is None:
-        return lambda to, rows: to + linear.product(rows, weight, None)
-    return lambda to, rows: linear.added(to, rows, weight, bias)
+    return lambda to, rows: linear.added(to, rows, *found)
 
 
 KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
@@ -55,10 +52,9 @@ def _activated(linear: Linear, module: Any, act: nn.Module) -> Rows:
     if (found := weights_of(module)) is None:
         linear.elsewhere()
         return lambda rows: act(module(rows))
-    weight, bias = found
-    if kind is None or bias is None:
-        return lambda rows: act(linear.product(rows, weight, bias))
-    return lambda rows: linear.activated(rows, weight, bias, kind)
+    if kind is None:
+        return lambda rows: act(linear.product(rows, *found))
+    return lambda rows: linear.activated(rows, *found, kind)
 
 
 def _normed(module: nn.LayerNorm) -> Rows:

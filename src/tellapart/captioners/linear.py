@@ -24,11 +24,11 @@ class Linear:
         """As ``products.product``."""
         return product(rows, weight, bias)
 
-    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """As ``products.added``."""
         return added(to, rows, weight, bias)
 
-    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
         """As ``products.activated``."""
         return activated(rows, weight, bias, kind)
 

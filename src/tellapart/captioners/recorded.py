@@ -83,11 +83,11 @@ class _Taken(Linear):
         """Taken down as it is."""
         return self._taken(super().product(rows, weight, bias))
 
-    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The sum is taken down."""
         return self._taken(super().added(to, rows, weight, bias))
 
-    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
         """What is activated is taken down: the backward pass of the activation reads it."""
         return ACTIVATIONS[kind][2](self._taken(super().product(rows, weight, bias)))
 
@@ -108,11 +108,11 @@ class _Read(Linear):
         found = self._found().view(len(flat), -1)
         return _Known.apply(flat, weight, bias, found).view(*rows.shape[:-1], -1)
 
-    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The sum that was taken down."""
         return _KnownSum.apply(rows, weight, bias, to, self._found())
 
-    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
         """The activation is computed again."""
         return ACTIVATIONS[kind][2](_Known.apply(rows, weight, bias, self._found()))
 
