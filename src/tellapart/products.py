@@ -201,7 +201,7 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def added(to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``to [M, N] + product(rows [M, K], weight [N, K], bias [N])``, the bias if there is one, in one operation where no gradient is wanted."""
+    """``to [M, N] + product(rows [M, K], weight [N, K], bias [N])``, in one operation where no gradient is wanted."""
     if torch.is_grad_enabled() or not suits(rows, weight):
         return to + product(rows, weight, bias)
     return torch.ops.mkldnn._linear_pointwise.binary(rows.contiguous(), to, weight, bias, "add")

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention as attend
 from transformers import (
     LlamaConfig,
     LlamaModel,
@@ -22,7 +23,7 @@ from tellapart import products
 from tellapart.captioners import decoder, drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.blocks import Opt, decoder_of
-from tellapart.captioners.decoder import Beginning, _by_image, read_captions
+from tellapart.captioners.decoder import Beginning, Heads, _by_image, additive, read_captions
 from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fused import fuse
@@ -397,3 +398,17 @@ def test_logits_beyond_the_budget_are_computed_again(monkeypatch):
     again = gradient()
     assert sorted(heads) == [2, 2, 5, 5, 5, 5], "each chunk twice"
     torch.testing.assert_close(again, kept)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_a_mask_as_attention_on_a_gpu_reads_it(queries):
+    heads, mask = Heads(2, queries), torch.tensor([[[[True, False, True], [True, True, False]]]])
+    repeated = heads.seen(mask, torch.ones(1))
+    assert repeated.shape == (1, 1, 2 * queries, 3)
+    seen = additive(repeated, torch.ones(1))
+    assert all(stride % 8 == 0 for stride in seen.stride()[:-1])
+    query, key, value = torch.randn(1, 2, 2 * queries, 8), *torch.randn(2, 1, 2, 3, 8)
+    by_mask, by_sum = (attend(query, key, value, attn_mask=given) for given in (repeated, seen))
+    torch.testing.assert_close(by_mask, by_sum)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert additive(mask, torch.ones(1)).dtype == torch.bfloat16

@@ -59,11 +59,29 @@ class Heads:
         """``[groups, H * queries, size, d]`` of ``[groups, H, queries * size, d]``."""
         return found.unflatten(2, (self.queries, -1)).flatten(1, 2)
 
-    def seen(self, mask: Tensor | None) -> Tensor | None:
-        """What each of ``queries * size`` rows sees, given what each of ``size`` does: ``[..., size or 1, columns]``."""
-        if mask is None or self.queries == 1 or mask.shape[-2] == 1:
-            return mask
-        return torch.cat([mask] * self.queries, dim=-2)
+    def seen(self, mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+        """What each of ``queries * size`` rows sees, as attention reads it.
+
+        Args:
+            mask: ``[..., size or 1, columns]`` bool, what each of ``size`` rows sees; none: everything.
+            hidden: any states, for their precision.
+        """
+        if mask is None:
+            return None
+        seen = mask if self.queries == 1 or mask.shape[-2] == 1 else torch.cat([mask] * self.queries, dim=-2)
+        return additive(seen, hidden) if mask.is_cuda else seen
+
+
+def additive(mask: Tensor, hidden: Tensor) -> Tensor:
+    """0 where ``mask`` is true and minus infinity elsewhere, in rows that begin at multiples of 8 numbers.
+
+    On a GPU, torch's attention would make this of a mask at every layer.
+    """
+    kind = mask.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+    columns = mask.shape[-1]
+    hides = torch.nn.functional.pad(~mask, (0, -columns % 8))
+    return torch.zeros_like(hides, dtype=dtype).masked_fill_(hides, -torch.inf)[..., :columns]
 
 
 class Block(ABC):
@@ -222,7 +240,9 @@ class _Image:
 
     def __init__(self, decoder: Decoder, beginning: Beginning, image: Tensor) -> None:
         states, mask, heads = beginning.states, beginning.mask, decoder.heads.count
-        self.mask = None if mask is None else mask.bool()[:, None, None]
+        self.mask = None
+        if mask is not None and states is not None:
+            self.mask = decoder.heads.seen(mask.bool()[:, None, None], states)
         self.kept: list[tuple[Tensor, Tensor]] = []
         self.slots: _Slots | None = None
         if states is None:
@@ -272,13 +292,13 @@ class _Pass:
             self.angles = torch.cat([beginning.angles.flatten(0, 1), angles])
         self.columns = None
         if self.width > 1 or decoder.heads.queries > 1:
-            self.columns = decoder.heads.seen(beginning.columns())
+            self.columns = decoder.heads.seen(beginning.columns(), beginning.hidden)
         self.words: _Slots | None = None
         if len(reading.row):
             self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.sees.shape[-1])
         own = torch.arange(self.size, device=reading.image.device).repeat_interleave(self.width)
         self.seen = _Image(decoder, beginning, torch.cat([own, reading.image]))
-        self.before = decoder.heads.seen(self._before(beginning.real, reading.sees))
+        self.before = decoder.heads.seen(self._before(beginning.real, reading.sees), beginning.hidden)
 
     def _before(self, real: Tensor | None, sees: Tensor) -> Tensor:
         """``[size, S + size]``, or for each group, bool: what each word sees."""
@@ -418,7 +438,8 @@ class DecoderSteps(Steps):
     def _begin(self, beginning: Beginning, longest: int) -> Tensor:
         """``[B, D]`` states after the beginning, whose keys and values are remembered."""
         decoder, size, start = self._decoder, len(beginning.hidden), self._start
-        columns, room = decoder.heads.seen(beginning.columns()), longest * self._count if self._beams else longest
+        room = longest * self._count if self._beams else longest
+        columns = decoder.heads.seen(beginning.columns(), beginning.hidden)
         angles = None if beginning.angles is None else beginning.angles.flatten(0, 1)
 
         def attend_columns(scale: float, rows: Tensor) -> Tensor:
@@ -454,7 +475,7 @@ class DecoderSteps(Steps):
     def _through_layers(self, words: Tensor, positions: int | Tensor, seen: Tensor | None) -> Tensor:
         """``[n, D]``, given the words, their positions and what they see."""
         hidden = self._decoder.placed(self._embed(words), positions)
-        angles, seen = self._decoder.angles(positions, hidden), self._decoder.heads.seen(seen)
+        angles, seen = self._decoder.angles(positions, hidden), self._decoder.heads.seen(seen, hidden)
         for number, block in enumerate(self._decoder.blocks):
             hidden = block.read(
                 hidden,
