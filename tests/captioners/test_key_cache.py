@@ -7,7 +7,7 @@ from transformers import DynamicCache
 from tellapart.captioners.cache import WrittenLayer, follow, select_rows, written
 from tellapart.captioners.steps import CachedSteps
 from tellapart.types import Decoding
-from tiny.paligemma import tiny_paligemma
+from tiny.llava import tiny_llava
 from tiny_models import batch_of
 
 
@@ -48,7 +48,8 @@ def test_a_cache_that_is_written_in_place_holds_what_one_that_is_copied_does():
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_captions_of_a_prefix_family_are_those_of_a_copied_cache(beams, monkeypatch):
-    captioner = tiny_paligemma()
+    captioner = tiny_llava()
+    captioner.family.reads_parts = False
     batch, decoding = batch_of(captioner, 6), Decoding(num_beams=beams, num_return_sequences=beams, max_new_tokens=14)
     with torch.no_grad():
         steps = captioner.family.steps(captioner.encode(batch), beams, 14)

@@ -18,11 +18,17 @@ from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
 from tiny.git import tiny_git
 from tiny.llava import tiny_llava
-from tiny.paligemma import tiny_paligemma
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_lstm import KINDS, tiny_lstm
 from tiny_lstm import batch as features_of
 from tiny_models import batch_of, tiny_blip, tiny_ved
+
+
+def unread():
+    captioner = tiny_llava()
+    captioner.family.by_parts = lambda linear: None
+    return captioner
+
 
 MAKERS = {
     "GPT-2": tiny_ved,
@@ -43,7 +49,7 @@ BY_LOGITS = {
     "att2in2": partial(tiny_lstm, "att2in2"),
     "updown": partial(tiny_lstm, "updown"),
     "BLIP-2 (T5)": partial(tiny_blip2, language="t5"),
-    "PaliGemma": tiny_paligemma,
+    "LLaVA, through its modules": unread,
 }
 """Captioners whose decoders are read through their modules."""
 

@@ -7,11 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaModel, MistralModel, Qwen2_5_VLTextModel, Qwen2Model, Qwen2VLTextModel
+from transformers import (
+    GemmaModel,
+    LlamaModel,
+    MistralModel,
+    Qwen2_5_VLTextModel,
+    Qwen2Model,
+    Qwen2VLTextModel,
+    Qwen3Model,
+    Qwen3VLTextModel,
+)
 from transformers.activations import GELUActivation
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.opt.modeling_opt import OPTDecoder
 
-from tellapart.captioners.decoder import Block, Decoder, Rows
+from tellapart.captioners.decoder import Block, Decoder, Heads, Rows
 from tellapart.captioners.linear import Linear, weights_of
 
 SMALL = 2**20
@@ -223,12 +233,20 @@ class Bart(Decoder):
 
 
 class LlamaBlock(Block):
-    """A ``LlamaDecoderLayer``, or one of Mistral, Qwen2, Qwen2-VL or Qwen2.5-VL."""
+    """A ``LlamaDecoderLayer``, or one of its kin.
 
-    def __init__(self, layer: Any, linear: Linear) -> None:
+    Args:
+        layer: the module.
+        linear: computes its linear layers.
+        heads: of its attention.
+    """
+
+    def __init__(self, layer: Any, linear: Linear, heads: Heads) -> None:
         own, mlp = layer.self_attn, layer.mlp
         self.scale = own.scaling
         self._word_in, self._word_out = _affine(linear, own.q_proj, own.k_proj, own.v_proj), _added(linear, own.o_proj)
+        if hasattr(own, "q_norm"):
+            self._word_in = _by_head(self._word_in, heads, _root_normed(own.q_norm), _root_normed(own.k_norm))
         self._word_norm, self._norm = _root_normed(layer.input_layernorm), _root_normed(layer.post_attention_layernorm)
         self._gate, self._widen = _activated(linear, mlp.gate_proj, mlp.act_fn), _affine(linear, mlp.up_proj)
         self._narrow = _added(linear, mlp.down_proj)
@@ -251,8 +269,9 @@ class Llama(Decoder):
     def __init__(self, model: Any, linear: Linear) -> None:
         config = model.config
         heads = config.num_key_value_heads
-        blocks = [LlamaBlock(layer, linear) for layer in model.layers]
-        super().__init__(model, blocks, heads, config.num_attention_heads // heads)
+        queries = config.num_attention_heads // heads
+        blocks = [LlamaBlock(layer, linear, Heads(heads, queries)) for layer in model.layers]
+        super().__init__(model, blocks, heads, queries)
         self._rotary, self._norm = model.rotary_emb, _root_normed(model.norm)
         self._axes = type(model) in THREE_AXES
 
@@ -286,14 +305,28 @@ class Llama(Decoder):
 
 
 def _root_normed(module: Any) -> Rows:
+    if isinstance(module, GemmaRMSNorm):
+        shifted = 1.0 + module.weight.float()
+        return lambda rows: torch.rms_norm(rows.float(), shifted.shape, shifted, module.eps).type_as(rows)
     weight, eps = module.weight, module.variance_epsilon
     return lambda rows: torch.rms_norm(rows, weight.shape, weight, eps)
 
 
-THREE_AXES = frozenset({Qwen2VLTextModel, Qwen2_5_VLTextModel})
+def _by_head(rows_of: Rows, heads: Heads, query: Rows, key: Rows) -> Rows:
+    """Each head's queries and keys after their norms, next to the values (Qwen3)."""
+    sizes = [heads.count * heads.queries, heads.count, heads.count]
+
+    def normed(rows: Tensor) -> Tensor:
+        queries, keys, values = rows_of(rows).unflatten(1, (heads.total, -1)).split(sizes, dim=1)
+        return torch.cat([query(queries), key(keys), values], dim=1).flatten(1)
+
+    return normed
+
+
+THREE_AXES = frozenset({Qwen2VLTextModel, Qwen2_5_VLTextModel, Qwen3VLTextModel})
 """Whose positions are those of time, height and width."""
 
-LLAMAS = frozenset({LlamaModel, MistralModel, Qwen2Model}) | THREE_AXES
+LLAMAS = frozenset({LlamaModel, MistralModel, Qwen2Model, Qwen3Model, GemmaModel}) | THREE_AXES
 FIXED_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 """Angles that depend on a position alone, and not on how much is read."""
 

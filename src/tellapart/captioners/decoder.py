@@ -169,6 +169,7 @@ class Beginning:
         states: ``[B, P, D']``, what the layers attend to of the image; none: nothing.
         mask: ``[B, P]`` bool of real states, or none.
         angles: ``[B, S, 2, d]`` of the columns, or none.
+        deeper: ``[B, S, D]`` each, what is added to the columns after the first layers, one layer after the other.
     """
 
     hidden: Tensor
@@ -178,6 +179,7 @@ class Beginning:
     states: Tensor | None = None
     mask: Tensor | None = None
     angles: Tensor | None = None
+    deeper: Sequence[Tensor] = ()
 
     def positions(self, image: Tensor, words: int | Tensor) -> int | Tensor:
         """Of the words ``words`` (from 0) of captions of the images ``[n]``."""
@@ -287,6 +289,7 @@ class _Pass:
     def __init__(self, decoder: Decoder, beginning: Beginning, reading: Reading, angles: Tensor | None) -> None:
         self.decoder, self.owner = decoder, reading.owner
         self.size, self.width = beginning.hidden.shape[:2]
+        self.deeper = [more.flatten(0, 1) for more in beginning.deeper]
         self.angles = None
         if beginning.angles is not None and angles is not None:
             self.angles = torch.cat([beginning.angles.flatten(0, 1), angles])
@@ -337,6 +340,9 @@ class _Pass:
                 partial(self.attend_words, block.scale),
                 partial(self.seen.attend, number, block.image_scale),
             )
+            if number < len(self.deeper):
+                begun, words = self._apart(hidden)
+                hidden = torch.cat([begun + self.deeper[number], words])
         begun, words = self._apart(hidden)
         last = begun.view(self.size, self.width, -1)[:, -1]
         return self.decoder.finished(last), self.decoder.finished(words)
@@ -455,6 +461,8 @@ class DecoderSteps(Steps):
             hidden = block.read(
                 hidden, partial(attend_columns, block.scale), partial(self._seen.attend, number, block.image_scale)
             )
+            if number < len(beginning.deeper):
+                hidden = hidden + beginning.deeper[number].flatten(0, 1)
         return decoder.finished(hidden.view(size, start, -1)[:, -1])
 
     def _roomy(self, like: Tensor, groups: int, room: int) -> Tensor:

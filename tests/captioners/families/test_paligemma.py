@@ -36,7 +36,7 @@ def test_the_prefix_is_read_in_both_directions(version, share):
     model, mask = captioner.family.model, torch.ones_like(plain["input_ids"])
     scores = captioner(rollout).logprobs
     wanted = chosen(model(**plain, attention_mask=mask).logits, rollout)
-    torch.testing.assert_close(scores, wanted, atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores, wanted, atol=2e-5, rtol=0)
     plain.pop("token_type_ids")
     causal = chosen(model(**plain, attention_mask=mask).logits, rollout)
     assert (scores - causal).abs().max() > 0.05, "the prefix was read from left to right"
@@ -48,13 +48,16 @@ def test_positions_begin_at_one(version):
     captioner = tiny_paligemma(version=version)
     rollout, plain = given(captioner)
     seen = []
-    language = captioner.family.model.model.language_model
-    language.register_forward_pre_hook(lambda *given: seen.append(given[2]["position_ids"]), with_kwargs=True)
+    rotary = captioner.family.model.model.language_model.rotary_emb
+    rotary.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append((*args, *kwargs.values())[1]), with_kwargs=True
+    )
     captioner(rollout)
     captioner.family.model(**plain)
-    first, caption, whole = seen
+    calls = len(seen) // 3  # Gemma 2 has one for each kind of layer
+    first, caption, whole = seen[::calls]
     assert first.tolist() == 2 * [whole[0, : first.shape[1]].tolist()]
-    assert caption.tolist() == 2 * [whole[0, first.shape[1] : -1].tolist()]
+    assert caption.view(2, -1).tolist() == 2 * [whole[0, first.shape[1] : -1].tolist()]
     assert whole[0, 0] == 1
 
 

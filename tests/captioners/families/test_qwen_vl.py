@@ -335,11 +335,13 @@ def by_row(self, states, mask):
         (tiny_qwen3_vl, Qwen2VL, "prefix_positions", one_axis),
         (tiny_qwen3_vl, Qwen2VL, "_rows", by_row),
         (tiny_qwen3_vl, Qwen3VL, "further", no_deepstack),
+        (tiny_qwen3_vl, Qwen3VL, "beginning", Qwen2VL.beginning),
         (tiny_qwen2_5_vl, Qwen2VL, "_tower", window_order),
     ],
 )
 def test_faults_are_seen(folders, make, target, name, fault, monkeypatch):
     captioner = load(folders[make])
+    captioner.family.reads_parts = name != "further"  # which modules are given
     rollout = captioner.tokenize(mixed(captioner), CAPTIONS[:4], torch.tensor([3, 0, 2, 1]))
     assert gap(captioner, folders[make], make, rollout) < 1e-5
     monkeypatch.setattr(target, name, fault)

@@ -11,7 +11,6 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.prompted import Prompted
-from tellapart.captioners.linear import Linear
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -67,7 +66,7 @@ class PaliGemma(Prompted):
         self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
     ) -> Tensor:
         """What leaves Gemma's last norm."""
-        gemma = self.model.model.language_model
+        gemma = self.body
         options: dict[str, Any] = {
             "config": gemma.config,
             "inputs_embeds": embeddings,
@@ -90,8 +89,14 @@ class PaliGemma(Prompted):
             use_cache=cache is not None,
         ).last_hidden_state
 
-    def by_parts(self, linear: Linear) -> None:
-        """Gemma is read through its modules."""
+    def both_ways(self, encoded: Encoded, width: int) -> Tensor:
+        """Image and prompt see each other."""
+        return torch.ones(width, width, dtype=torch.bool, device=encoded.states.device)
+
+    @property
+    def body(self) -> Any:
+        """Gemma, or Gemma 2, which is read through its modules."""
+        return self.model.model.language_model
 
     @property
     def softcap(self) -> float | None:

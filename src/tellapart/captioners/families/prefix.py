@@ -41,7 +41,7 @@ class PrefixDecoder(Family):
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
 
     def by_parts(self, linear: Linear) -> Decoder | None:
-        """OPT and Llama's kin; other language models are read through their modules."""
+        """OPT and Llama's kin, Gemma among them; other language models are read through their modules."""
         return decoder_of(self.body, linear)
 
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:

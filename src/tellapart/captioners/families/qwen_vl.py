@@ -6,6 +6,7 @@ Qwen2-VL and Qwen2.5-VL also read clips.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.decoder import Beginning, Decoder, Rows
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.prefix import left_padded
 from tellapart.captioners.families.prompted import Prompted, side_by_side
@@ -332,6 +334,20 @@ class Qwen3VL(Qwen2VL):
         """The last layer's merger, then those of the layers before."""
         visual = self.model.model.visual
         return [visual.merger, *visual.deepstack_merger_list]
+
+    def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
+        """With what deepstack adds to the image tokens."""
+        begun = super().beginning(decoder, encoded, embed)
+        if "deepstack" not in encoded.inputs:
+            return begun
+        assert encoded.mask is not None
+        place = (encoded.inputs["input_ids"] == self.image_token)[:, :, None]
+        nothing = torch.zeros_like(begun.hidden)
+        found = [
+            nothing.masked_scatter(place, self.merged(merger, states)[encoded.mask].to(nothing.dtype))
+            for merger, states in zip(self.mergers[1:], encoded.inputs["deepstack"].unbind(dim=1), strict=True)
+        ]
+        return replace(begun, deeper=found)
 
     def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
         """The image tokens among ``width`` columns, and what is added to them; nothing once the prefix is cached."""
