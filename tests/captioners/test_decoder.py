@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from accelerate import dispatch_model
 from torch.nn.functional import scaled_dot_product_attention as attend
 from transformers import (
     Gemma2Config,
@@ -422,3 +423,19 @@ def test_a_mask_as_attention_on_a_gpu_reads_it(queries):
     torch.testing.assert_close(by_mask, by_sum)
     with torch.autocast("cpu", torch.bfloat16):
         assert additive(mask, torch.ones(1)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["BLIP-2 (OPT)", "LLaVA", "Qwen2-VL"])
+def test_a_decoder_whose_weights_are_fetched_is_read_through_its_modules(name, tmp_path):
+    captioner = OTHERS[name]()
+    batch = batch_of(captioner, 2)
+    before = captioner.generate(batch, Decoding(max_new_tokens=12))
+    logprobs = captioner(before).logprobs.detach()
+    model, body = captioner.family.model, captioner.family.body
+    layer = next(path for path, module in model.named_modules() if module is body.layers[1])
+    names = [path for path, _ in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]]
+    places = {path: "cpu" for path in names if not path.startswith(f"{layer}.")} | {layer: "disk"}
+    dispatch_model(model, places, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
+    assert captioner.family.decoder(Linear()) is None
+    assert captioner.generate(batch, Decoding(max_new_tokens=12)).texts == before.texts
+    torch.testing.assert_close(captioner(before).logprobs.detach(), logprobs, rtol=0, atol=2e-5)

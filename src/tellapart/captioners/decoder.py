@@ -68,10 +68,14 @@ class Heads:
             mask: ``[..., size or 1, columns]`` bool, what each of ``size`` rows sees; none: everything.
             hidden: any states, for their precision.
         """
-        if mask is None:
-            return None
-        seen = mask if self.queries == 1 or mask.shape[-2] == 1 else torch.cat([mask] * self.queries, dim=-2)
-        return additive(seen, hidden) if mask.is_cuda else seen
+        if mask is None or self.queries == 1 or mask.shape[-2] == 1:
+            return shown(mask, hidden)
+        return shown(torch.cat([mask] * self.queries, dim=-2), hidden)
+
+
+def shown(mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+    """A mask as attention reads it where ``hidden`` lies: ``additive`` on a GPU."""
+    return additive(mask, hidden) if mask is not None and mask.is_cuda else mask
 
 
 def additive(mask: Tensor, hidden: Tensor) -> Tensor:
@@ -276,8 +280,35 @@ def _split(rows: Tensor, size: int, heads: Heads) -> tuple[Tensor, Tensor]:
 
 def _joined(found: Tensor, heads: Heads) -> Tensor:
     """``[groups * size, H * queries * d]`` of ``[groups, H, queries * size, d]``."""
-    joined = heads.joined(found)
+    return _by_row(heads.joined(found))
+
+
+def _by_row(joined: Tensor) -> Tensor:
+    """``[groups * size, heads * d]`` of ``[groups, heads, size, d]``."""
     return joined.transpose(1, 2).reshape(-1, joined.shape[1] * joined.shape[3])
+
+
+def _columns_seen(rows: Tensor, size: int, heads: Heads, seen: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """``[groups * size, H * queries * d]`` of columns that see each other, and their keys and values as ``heads.split`` has them.
+
+    Columns are many: keys and values are copied for grouped queries, since ``heads.seen`` would copy a mask of size x size.
+
+    Args:
+        rows: ``[groups * size, total * d]``.
+        size: columns of each group.
+        heads: of the attention.
+        seen: ``[groups or 1, 1, size, size]``, as ``shown`` gives it.
+        scale: of the products of queries and keys.
+    """
+    if heads.queries == 1:
+        query, both = _split(rows, size, heads)
+        keys, values = both.unbind(1)
+    else:
+        spread = rows.view(-1, size, heads.total, rows.shape[1] // heads.total).transpose(1, 2)
+        query, keys, values = spread.split([heads.count * heads.queries, heads.count, heads.count], dim=1)
+        both = torch.stack([keys, values], dim=1)
+        keys, values = (part.repeat_interleave(heads.queries, dim=1) for part in (keys, values))
+    return _by_row(attend(query, keys, values, attn_mask=seen, scale=scale)), both
 
 
 class _Pass:
@@ -301,7 +332,7 @@ class _Pass:
             self.angles = torch.cat([beginning.angles.flatten(0, 1), angles])
         self.columns = None
         if self.width > 1 or decoder.heads.queries > 1:
-            self.columns = decoder.heads.seen(beginning.columns(), beginning.hidden)
+            self.columns = shown(beginning.columns(), beginning.hidden)
         self.words: _Slots | None = None
         if len(reading.row):
             self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.sees.shape[-1])
@@ -321,11 +352,12 @@ class _Pass:
         """``[B * S + R, D]``, given queries, keys and values ``[B * S + R, total * d]``."""
         heads = self.decoder.heads
         begun, words = self._apart(self.decoder.turned(rows, self.angles))
-        query, both = _split(begun, self.width, heads)
-        key, value = both.unbind(1)
-        # a single column sees itself only
-        seen = value if self.columns is None else attend(query, key, value, self.columns, scale=scale)
-        found = [_joined(seen, heads)]
+        if self.columns is None:  # a single column sees itself only
+            _, both = _split(begun, self.width, heads)
+            found = [_joined(both[:, 1], heads)]
+        else:
+            columns, both = _columns_seen(begun, self.width, heads, self.columns, scale)
+            found = [columns]
         if self.words is not None:
             query, more = heads.split(self.words.spread(words, heads.total))
             key, value = torch.cat([both[self.owner], more], dim=3).unbind(1)
@@ -451,16 +483,16 @@ class DecoderSteps(Steps):
         """``[B, D]`` states after the beginning, whose keys and values are remembered."""
         decoder, size, start = self._decoder, len(beginning.hidden), self._start
         room = longest * self._count if self._beams else longest
-        columns = decoder.heads.seen(beginning.columns(), beginning.hidden)
+        columns = shown(beginning.columns(), beginning.hidden)
         angles = None if beginning.angles is None else beginning.angles.flatten(0, 1)
 
         def attend_columns(scale: float, rows: Tensor) -> Tensor:
-            query, both = _split(decoder.turned(rows, angles), start, decoder.heads)
+            found, both = _columns_seen(decoder.turned(rows, angles), start, decoder.heads, columns, scale)
             kept = both if self._beams else both[self.image]
             words = self._roomy(kept, len(kept), start + room)
             words[:, :, :, :start] = kept
             self._words.append(words)
-            return _joined(attend(query, both[:, 0], both[:, 1], attn_mask=columns, scale=scale), decoder.heads)
+            return found
 
         hidden = beginning.hidden.flatten(0, 1)
         for number, block in enumerate(decoder.blocks):

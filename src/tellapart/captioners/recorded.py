@@ -177,7 +177,7 @@ class Recording:
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Steps of samples. Those of beams are not recorded: few of their words are left to read, and a product that keeps its
         result cannot compute an activation along."""
-        decoder = None if beams else self.family.by_parts(self._taken)
+        decoder = None if beams else self.family.decoder(self._taken)
         if decoder is not None and self._taken.whole:
             begun = self.family.beginning(decoder, encoded, self.family.embed)
             inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
@@ -276,7 +276,7 @@ class Recorded:
     def _read(self, family: Family, encoded: Encoded, passes: list[list[Tensor]]) -> tuple[States, _Words]:
         """States that predict the words, by the products of drawing."""
         tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
-        decoder = family.by_parts(_Read(lambda: next(results)))
+        decoder = family.decoder(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
         reading = choose_reading(image, tokens, mask, decoder.width, len(decoder.blocks))
         words = _Words(self.drawn, self.rows, reading.row, reading.column)

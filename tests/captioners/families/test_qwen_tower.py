@@ -1,11 +1,15 @@
 """Attention in Qwen's towers: of all parts of a length at once, as part by part."""
 
+import pickle
+
 import pytest
 import torch
 
 from family_checks import make
 from tellapart.captioners.families import qwen_tower
 from tellapart.captioners.families.qwen_tower import TOGETHER, Parts, by_length
+from tellapart.types import Decoding
+from tiny_models import batch_of
 
 OWN = {kind: own for own, kind in TOGETHER.items()}
 
@@ -64,3 +68,10 @@ def test_a_division_is_looked_at_once(monkeypatch):
         assert [parts.of(ends) for ends in (windows, images, windows)] == [[(None, 3)], [(None, 2)], [(None, 3)]]
     assert len(looked) == 2
     assert parts.of(torch.tensor([0, 9, 9, 9])) == [(None, 4)]
+
+
+def test_a_model_that_has_read_an_image_can_be_pickled(tmp_path):
+    captioner = make("Qwen2-VL", tmp_path)
+    drawn = captioner.generate(batch_of(captioner, 3), Decoding(max_new_tokens=8)).texts
+    captioner.family.model = pickle.loads(pickle.dumps(captioner.family.model))
+    assert captioner.generate(batch_of(captioner, 3), Decoding(max_new_tokens=8)).texts == drawn

@@ -315,8 +315,15 @@ class Family(ABC):
         by word and by length."""
         return None
 
-    def _decoder(self) -> Decoder | None:
-        return self.by_parts(Linear()) if self.reads_parts else None
+    def decoder(self, linear: Linear) -> Decoder | None:
+        """``by_parts`` where they may be read as they are; none where a module's weights are fetched when it is called."""
+        return self.by_parts(linear) if self.reads_parts and not self._spread else None
+
+    @property
+    def _spread(self) -> bool:
+        """Whether accelerate has put parts of the model on several devices, or all of it elsewhere."""
+        places = getattr(self.model, "hf_device_map", None) or {}
+        return len(set(places.values())) > 1 or (bool(places) and next(self.model.parameters()).is_meta)
 
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
         """What the captions of B images follow; asked only of a family that reads its decoder by its parts.
@@ -337,7 +344,7 @@ class Family(ABC):
             longest: most words of a caption.
             beams: whether captions of an image are beams, which may continue one another.
         """
-        if (decoder := self._decoder()) is None:
+        if (decoder := self.decoder(Linear())) is None:
             cache = self.new_cache()
             first = self.prefix(encoded, cache)
             return self.cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
@@ -374,8 +381,7 @@ class Family(ABC):
 
     def replays(self, device: torch.device) -> bool:
         """Whether reading a word is recorded as a CUDA graph: on a GPU, where all weights lie on it as they are."""
-        places = getattr(self.model, "hf_device_map", None) or {}
-        changed = len(set(places.values())) > 1 or getattr(self.model, "is_quantized", False)
+        changed = self._spread or getattr(self.model, "is_quantized", False)
         return device.type == "cuda" and not self.lockstep and not changed
 
     def read_captions(self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor) -> States | None:
@@ -390,7 +396,7 @@ class Family(ABC):
         Returns:
             none where this family reads captions by length, or something in it is random.
         """
-        if (decoder := self._decoder()) is None or decoder.drops:
+        if (decoder := self.decoder(Linear())) is None or decoder.drops:
             return None
         begin = partial(self.beginning, decoder, encoded)
         reading = choose_reading(image, tokens, mask, decoder.width, len(decoder.blocks))

@@ -22,6 +22,10 @@ class Parts:
     def __init__(self) -> None:
         self._known: list[tuple[weakref.ref[Tensor], Groups]] = []
 
+    def __reduce__(self) -> tuple[type[Parts], tuple[()]]:
+        """Copies know nothing: a division is of one batch."""
+        return Parts, ()
+
     def of(self, ends: Tensor) -> Groups:
         """The parts that end at rows ``ends``, of which the first is 0, in groups of one length."""
         for division, groups in self._known:
