@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -265,3 +266,33 @@ def test_a_damaged_stage_of_the_world(materials, tmp_path, fails, monkeypatch):
     assert fails("train", recipe, "--listener.path", "world/listener").startswith(f"{stage} holds no probe.json")
     (stage / "probe.json").write_text('{"accuracy": {}, "size": "small"}')
     assert main(["train", str(recipe), "--listener.path", "world/listener", "--dry_run"]) == 0
+
+
+@pytest.mark.parametrize(("processes", "told"), [("2", True), ("1", False)])
+def test_a_process_that_is_left_alone_says_so(monkeypatch, processes, told):
+    def dispatch(words):
+        raise RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42")
+
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    monkeypatch.setattr("tellapart.cli.main.dispatch", dispatch)
+    if told:
+        assert main(["train", "x"]) == 2
+    else:
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            main(["train", "x"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["score", "x"], "score does not share its work between processes of a launch: start it once"),
+        (
+            ["caption", "x", "--captioner", "y"],
+            "caption does not share its work .*: give --num_processes, or --by_shard",
+        ),
+    ],
+)
+def test_commands_that_each_process_would_do_as_a_whole(words, said, monkeypatch, fails):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert re.search(said, fails(*words))

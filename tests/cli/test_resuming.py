@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 
 import pytest
 
 from tellapart.cli.main import main
 from tellapart.cli.resuming import resuming_command, telling_how_to_resume
+from tellapart.training import checkpoint
+from tellapart.training.interrupt import Interrupts
 
 LAST = "--resume_from_checkpoint last"
 
@@ -62,3 +66,23 @@ def test_an_interrupted_training_is_resumed_by_the_command_it_prints(materials, 
     monkeypatch.setattr(loop._Training, "finish_step", finish)
     assert main(shlex.split(said[-1])[1:]) == 0
     assert (tmp_path / "xe" / "checkpoint-2").is_dir()
+
+
+def test_a_launcher_that_may_start_again_measures_the_start_model_too(materials, tmp_path, monkeypatch, capsys):
+    """It names the last checkpoint from the first start on."""
+    monkeypatch.setenv(checkpoint.RESTARTS, "3")
+    recipe = str(materials.recipe(tmp_path, "xe"))
+    assert main(["train", recipe, "--overwrite_output_dir", "--max_steps", "1"]) == 0
+    expected = {path.name for path in (tmp_path / "xe" / "start").iterdir()}
+    assert main(["train", recipe, *LAST.split(), "--max_steps", "1", "--output_dir", str(tmp_path / "new")]) == 0
+    assert {path.name for path in (tmp_path / "new" / "start").iterdir()} == expected
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_torchrun_s_patience_is_told(launched, monkeypatch, caplog):
+    if launched:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with pytest.raises(KeyboardInterrupt, match="had just ended"), Interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert "stopping after this step and a checkpoint" in caplog.text
+    assert ("--shutdown_timeout (by default 30 s)" in caplog.text) == launched

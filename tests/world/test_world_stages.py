@@ -1,5 +1,10 @@
 import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -326,3 +331,39 @@ def test_training_twice_gives_the_same_weights(tmp_path):
     assert any(not torch.equal(value, weights[2][name]) for name, value in weights[0].items())
     batch = Collate({INPUTS: pixels})(load_world("val", size="small").examples[:2])
     assert batch.inputs[INPUTS]["pixel_values"].shape == (2, 3, 64, 64)
+
+
+def test_one_of_several_processes_has_a_stage_built_outside_of_the_launch(tmp_path, monkeypatch):
+    """Trained here, it would wait for the others, which would wait for the stage."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    asked = []
+    monkeypatch.setattr(world_stages, "_beside", lambda names, size: (asked.append((names, size)), nullcontext())[1])
+    folder = resolve("world/xe-seed3", size="small")
+    assert folder == world_stages.stage_folder("world/xe", "small", 3)
+    assert asked == [(("world/xe-seed3",), "small")]
+    folder.mkdir(parents=True)
+    assert resolve("world/xe", size="small", seed=3) == folder
+    assert len(asked) == 1
+    given = {"RANK": "1", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "x", "MASTER_PORT": "1", "HOME": "/", "RANKS": "y"}
+    assert world_stages._alone(given) == {"HOME": "/", "RANKS": "y"}
+
+
+@pytest.mark.nightly
+def test_two_processes_get_a_stage_that_is_not_there_yet(tmp_path):
+    variables = os.environ | {
+        "TELLAPART_CACHE": str(tmp_path),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
+    program = "from tellapart.world.stages import resolve; print(resolve('world/backbone', size='small'))"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], env=variables | {"RANK": rank}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in "01"
+    ]
+    said = {Path(one.communicate(timeout=250)[0].strip()) for one in both}
+    [folder] = said
+    assert (folder / "stage.json").is_file()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tellapart.captioning.gate import SEVERITY
 from tellapart.cli.caption_models import require_models
 from tellapart.cli.caption_options import CaptionOptions, Kind, check, gate_checks, settings_of
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, require_alone
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
 from tellapart.data.remote.addresses import scheme_of
@@ -57,6 +57,7 @@ def check_unsharded(options: CaptionOptions) -> None:
     for name in ("shard", "plan", "price", "engine", "address"):
         if getattr(options, name) != getattr(default, name):
             raise UsageError(f"--{name} is for collections in shards: add --by_shard, or leave it out.")
+    require_alone("caption", "give --num_processes, or --by_shard with torchrun")
 
 
 def caption_by_shard(

@@ -149,3 +149,17 @@ def refuse_unused(options: object, used: Collection[str], why: str) -> None:
     for field in fields(options):  # type: ignore[arg-type]
         if field.name not in used and getattr(options, field.name) != field.default:
             raise UsageError(f"--{field.name} does nothing {why}.")
+
+
+def require_alone(command: str, instead: str) -> None:
+    """Raise in one of several processes that a launcher such as torchrun has started, each of which would do everything.
+
+    Args:
+        command: its name.
+        instead: what to do.
+
+    Raises:
+        UsageError: naming the command.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+        raise UsageError(f"{command} does not share its work between processes of a launch: {instead}.")

@@ -121,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"error: {explain(error)}")
         return BAD_USAGE
     except (MemoryError, RuntimeError) as error:
+        if not debug and _is_left_alone(error):
+            note("error: another process of this launch has ended; its own message says why.")
+            return BAD_USAGE
         if debug or not _lacks_memory(error):
             raise
         note(f"error: memory does not suffice ({brief(str(error).strip()) or 'no more is said'}): {LESS}")
@@ -131,6 +134,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 LESS = "ask for fewer beams, samples or images at once."
 """What to do where memory does not suffice."""
+
+
+LOST = "Connection closed by peer", "Connection reset by peer", "Connection refused"
+"""What gloo says of a process that has ended."""
+
+
+def _is_left_alone(error: Exception) -> bool:
+    """Whether this is one of several processes of a launch that waited for another one in vain."""
+    kind = getattr(sys.modules.get("torch.distributed"), "DistError", None)
+    told = any(text in str(error) for text in LOST) or (kind is not None and isinstance(error, kind))
+    return told and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _lacks_memory(error: Exception) -> bool:

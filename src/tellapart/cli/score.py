@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.cli.command import options_of, require_another_file
+from tellapart.cli.command import options_of, require_alone, require_another_file
 from tellapart.cli.console import note, result_console, say, say_json, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.errors import UsageError
@@ -30,6 +30,7 @@ def run(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
+    require_alone("score", "start it once")
     if options.protocols:
         say(protocols())
         return 0

@@ -82,7 +82,9 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
         tidy(output_dir)
     if overwrite:
         clear(output_dir)
-    fresh = not recipe.training.resume_from_checkpoint
+    resumes = recipe.training.resume_from_checkpoint
+    # A launcher that restarts asks for the last checkpoint from the first start on.
+    fresh = not resumes or (str(resumes) in ("True", "last") and not checkpoints(output_dir))
     if is_main():
         keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
     watch = _KeepingFirst(built.watch, output_dir) if built.watch is not None and fresh else built.watch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -38,4 +39,13 @@ class Interrupts:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        _log.warning("stopping after this step and a checkpoint; interrupt again to stop at once without one")
+        _log.warning(
+            "stopping after this step and a checkpoint; interrupt again to stop at once without one%s", _limit()
+        )
+
+
+def _limit() -> str:
+    """What torchrun leaves for that, if it has launched this process."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    return "; torchrun kills what takes longer than its --shutdown_timeout (by default 30 s)"

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +58,10 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     name, seed = _stage_and_seed(path, seed)
     spec.require_size(size)
     folder = stage_folder(name, size, seed)
+    if not folder.is_dir() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Training it here would wait for processes of this launch that wait for the stage.
+        with _beside((f"{name}-seed{seed}" if name in SEEDED else name,), size):
+            return folder
     if (
         not folder.is_dir() or _lock_of(folder).exists()
     ):  # a lock next to a stage was left by a killed process, and is taken and removed
@@ -196,10 +200,24 @@ def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:
     return vars(module)[stage.builder]
 
 
+def _sized(path: str, size: str) -> tuple[str, str, int]:
+    name, seed = _stage_and_seed(path, 0)
+    return name, size, seed
+
+
+LAUNCH = re.compile(r"(RANK|WORLD_SIZE|(LOCAL|GROUP|ROLE|MASTER|TORCHELASTIC|ACCELERATE)_.*)")
+"""Variables by which torchrun and accelerate tell a process that it is one of several."""
+
+
+def _alone(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is none of a launch of several."""
+    return {name: value for name, value in environment.items() if not LAUNCH.fullmatch(name)}
+
+
 @contextmanager
 def _beside(names: Sequence[str], size: str) -> Iterator[None]:
     """Build stages in another process while the block runs, and wait for it at the end; an error ends that process."""
-    missing = [name for name in names if not stage_folder(name, size, SEED).is_dir()]
+    missing = [name for name in names if not stage_folder(*_sized(name, size)).is_dir()]
     if not missing:
         yield
         return
@@ -211,7 +229,7 @@ def _beside(names: Sequence[str], size: str) -> Iterator[None]:
         stdin=theirs,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=_alone(os.environ) | {"OMP_NUM_THREADS": "1"},
     )
     os.close(theirs)
     try:
