@@ -54,7 +54,8 @@ def sections(study: Study) -> Iterator[str]:
     yield over_values(study, f"{WHOLE} over its larger weights", "reward.likelihood", "larger weight")
     yield over_values(study, f"{WORDED} over its weights", "reward.cider_d", "weight")
     yield over_values(study, f"{WORDED} over its smaller weights", "reward.cider_d", "smaller weight")
-    yield over_values(study, f"{WORDED} over its other rates", "training.learning_rate", "other rate")
+    for row in (WHOLE, WORDED):
+        yield over_values(study, f"{row} over its other rates", "training.learning_rate", "other rate")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
     yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))
