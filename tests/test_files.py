@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from tellapart.errors import UsageError
 from tellapart.files import (
     beside,
+    cache_dir,
     checkpoints,
     first_folder,
     fresh_folder,
@@ -287,3 +288,10 @@ def test_a_folder_is_written_though_the_current_one_is_gone(tmp_path, monkeypatc
     with fresh_folder(tmp_path / "new") as folder:
         (folder / "a.txt").write_text("here")
     assert (tmp_path / "new" / "a.txt").read_text() == "here"
+
+
+def test_a_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    """Quoted, or read from a file of variables, no shell expands it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TELLAPART_CACHE", "~/kept")
+    assert cache_dir() == tmp_path / "kept"

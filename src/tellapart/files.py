@@ -30,7 +30,7 @@ def cache_dir() -> Path:
 
     A new one is its owner's alone, since whoever writes to it decides which weights are loaded.
     """
-    folder = Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+    folder = Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart").expanduser()
     with suppress(OSError):  # whoever writes to it says what is wrong
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)

@@ -18,7 +18,9 @@ from tellapart.cli.main import main
 from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
+from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.models import load_data
+from tellapart.recipe.options import Text
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
 from tellapart.recipe.shipped import find_recipe
@@ -394,3 +396,9 @@ def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
 def test_the_world_has_no_column_of_contexts(path):
     with pytest.raises(UsageError, match=f"{path} is not a table and has no column 'about': leave context_column out"):
         load_data(path, "val", images=None, format=None, size="small", limit=None, context_column="about")
+
+
+def test_an_empty_word_is_a_value():
+    words = split_words(["--prefix", "", "data.json", "--limit"], {"prefix": str, "limit": int})
+    assert words.positional == ["data.json"]
+    assert words.options == {"prefix": Text(""), "limit": NoValue()}

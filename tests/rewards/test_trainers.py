@@ -246,6 +246,18 @@ def test_verl_reads_references_of_the_ground_truth(listener, tmp_path):
     assert truth == pytest.approx(expected(RefSimilarity, listener, [picture], SAID[:1], [[SAID[3]]])[0], abs=1e-6)
 
 
+def test_references_are_captions_or_lists_of_them(listener, tmp_path):
+    (picture,) = images(1)
+    picture.save(tmp_path / "0.png")
+    compute_score, info = for_verl("ref_clip_s", model=listener), {"image": str(tmp_path / "0.png")}
+    truth = compute_score("photos", SAID[0], SAID[3], info)
+    for missing in (None, [], [""], " "):
+        assert compute_score("photos", SAID[0], SAID[3], info | {"references": missing}) == truth
+    assert compute_score("photos", SAID[0], [" ", SAID[3]], info) == truth
+    with pytest.raises(UsageError, match=r"references of a row are a mapping \(target\): give a caption, or a list"):
+        compute_score("photos", SAID[0], {"target": SAID[3]}, info)
+
+
 def test_they_are_of_the_package():
     assert tellapart.rewards.for_trl is for_trl
     with pytest.raises(AttributeError, match="for_others"):

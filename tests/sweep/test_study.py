@@ -15,7 +15,7 @@ import pytest
 
 from sweep.study_fakes import PROBES, ROOT, finish, note_measured, note_training, rate, refused
 from tellapart.errors import UsageError
-from tellapart.sweep import instruments, study_page
+from tellapart.sweep import instruments, references, study_page
 from tellapart.sweep.claims import Claim, Seeds, over_seeds
 from tellapart.sweep.page_parts import FIGURES, READING
 from tellapart.sweep.run_study import listed, run
@@ -44,9 +44,13 @@ TEST = {"search": 3.0, "xe": 1.0, "a": 2.0, "b": 0.5, "c": 1.2, "d (0.1)": 2.0, 
 
 @pytest.fixture
 def study(tmp_path):
+    return finished(tmp_path)
+
+
+def finished(tmp_path, text=FILE):
     """CIDEr on test rises by 0.1 with every seed; of d's curve R@1 is 60, 50 and 20, and one more with every seed."""
     path = tmp_path / "p.yaml"
-    path.write_text(FILE)
+    path.write_text(text)
     (tmp_path / "p.md").write_text("Why.\n")
     made = Study(read_study(path), tmp_path / "runs")
 
@@ -419,6 +423,33 @@ rows:
     monkeypatch.setattr(study_page, "instruments", lambda study: ["probe"])
     text = write_page(study, tmp_path / "p.md").read_text()
     assert "| d (0.1) | selected | 110.0 ± 10.0 |\n| d (0.1) | last | 110.0 ± 10.0 |" in text
+
+
+def test_a_page_about_other_images_says_nothing_of_the_world(study, monkeypatch):
+    monkeypatch.setattr(study_page, "on_world", lambda recipe: False)
+    text = write_page(study, study.sweep.root / "p.md").read_text()
+    assert "What each model sees" not in text
+    assert "A seed redraws\nthe training; data, start captioner, listeners and judge stay fixed." in text
+
+
+def test_a_page_may_be_about_another_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_page, "instruments", lambda study: [])
+    study = finished(tmp_path, FILE.replace("samples: 5", "samples: 5, split: val"))
+    assert {how["split"] for how in study.file.measures} == {study.file.split} == {"val"}
+    text = write_page(study, study.sweep.root / "p.md").read_text()
+    assert "## Val, greedy" in text
+    assert "Tables are on **val** unless" in text
+    assert "Test" not in text
+
+
+def test_rows_of_given_captions_of_other_images_have_no_full_descriptions(monkeypatch):
+    asked = []
+    given = SimpleNamespace(human=lambda: "human", empty=lambda: "empty", score=lambda texts, **about: about["name"])
+    monkeypatch.setattr(references, "evaluation_of", lambda recipe, split: asked.append(split) or given)
+    monkeypatch.setattr(references, "option", lambda recipe, name: {"data.path": recipe, "data.size": "small"}[name])
+    assert references.reference_rows("photos.json", "val") == ["human", "empty"]
+    assert references.reference_rows("world", "val") == ["human", "full description", "empty"]
+    assert asked == ["val", "val"]
 
 
 def test_a_page_opens_with_what_its_models_see(study, monkeypatch):

@@ -9,6 +9,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.objectives.scst import SCST
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
+from tellapart.training.start import two_pictures
 from tiny_models import tiny_ved
 
 
@@ -77,3 +78,16 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
         assert line["step"] == other["step"]
         assert line["kl"] == other["kl"] != 0  # an estimate from few samples, of either sign
         assert line["loss"] == other["loss"]
+
+
+def test_pictures_that_look_alike_do_not_check_a_captioner():
+    """A copy in another file, with eight other pictures behind it, ended a training before it began."""
+    first, *others = [Picture(image) for image in images(4)]
+    copy = Picture(first.image)
+    copy.fingerprint = lambda: "another file"
+    captioner = tiny_ved()
+    dataset = CaptionDataset(
+        [Example(str(i), picture, ("a",)) for i, picture in enumerate([first, copy, *others])], name="x"
+    )
+    chosen = two_pictures(dataset, Collate({captioner.name: captioner.process}))
+    assert [example.id for example in chosen] == ["0", "2"]

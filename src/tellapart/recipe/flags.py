@@ -107,12 +107,14 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool =
             continue
         name, given, value = word[2:].partition("=")
         name = name.replace("-", "_")
-        follows = words[0] if words and not words[0].startswith("--") else ""
+        follows = words[0] if words and not words[0].startswith("--") else None
         if given:
             options[name] = Text(value)
-        elif recipe and follows.endswith(RECIPE_ENDINGS):
+        elif recipe and follows is not None and follows.endswith(RECIPE_ENDINGS):
             options[name] = NoValue(follows)
-        elif follows and (bool not in (types.get(name), types.get(full_name(name))) or follows.lower() in SWITCH_WORDS):
+        elif follows is not None and (
+            bool not in (types.get(name), types.get(full_name(name))) or follows.lower() in SWITCH_WORDS
+        ):
             options[name] = Text(words.pop(0))
         else:
             options[name] = NoValue()

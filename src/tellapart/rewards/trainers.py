@@ -262,7 +262,8 @@ def for_verl(
         texts = list(solution_strs) if solution_strs is not None else [str(solution_str)]
         infos = [info or {} for info in (extra_infos if extra_infos is not None else [extra_info] * len(texts))]
         truths = list(ground_truths) if ground_truths is not None else [ground_truth] * len(texts)
-        given = [info.get(references, truth) for info, truth in zip(infos, truths, strict=True)]
+        own = [_listed(info.get(references)) for info in infos]
+        given = [captions or _listed(truth) for captions, truth in zip(own, truths, strict=True)]
         scores = scorer(texts, [info.get(images) for info in infos], given)
         if any(score is None for score in scores):
             raise UsageError(
@@ -378,9 +379,14 @@ def _single(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[str]:
+    """Human captions, without blank ones."""
     if value is None:
         return []
-    return [value] if isinstance(value, str) else [str(text) for text in value]
+    if isinstance(value, Mapping):
+        raise UsageError(
+            f"references of a row are a mapping ({', '.join(map(str, value))}): give a caption, or a list of them."
+        )
+    return [text for text in ([value] if isinstance(value, str) else map(str, value)) if text.strip()]
 
 
 def _opened(picture: Any) -> tuple[str, Image.Image]:

@@ -13,19 +13,28 @@ from tellapart.world.captions import full_description
 from tellapart.world.video import load_moving_scenes
 from tellapart.world.video.captions import full_description as describe_clip
 
+WORLDS = "world", "world/video"
+
+
+def on_world(recipe: Resolved) -> bool:
+    """Whether a recipe's images are the built-in world's."""
+    return str(option(recipe, "data.path")) in WORLDS
+
 
 def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = False) -> list[EvaluationResult]:
-    """Three rows of given captions, measured by a recipe's own evaluation.
+    """Rows of given captions, measured by a recipe's own evaluation; full descriptions are known of the world alone.
 
     Args:
-        recipe: resolved, on the built-in world.
-        split: part of the world.
+        recipe: resolved.
+        split: part of the data.
         meteor: also measure METEOR.
     """
     evaluation = evaluation_of(recipe, split=split)
-    full = _full_descriptions(str(option(recipe, "data.path")), split, option(recipe, "data.size"))
-    note = "every attribute of every object, in the references' grammar"
-    rows = [evaluation.human(), evaluation.score(full, name="full description", note=note), evaluation.empty()]
+    rows = [evaluation.human(), evaluation.empty()]
+    if on_world(recipe):
+        full = _full_descriptions(str(option(recipe, "data.path")), split, option(recipe, "data.size"))
+        note = "every attribute of every object, in the references' grammar"
+        rows.insert(1, evaluation.score(full, name="full description", note=note))
     if not meteor:
         return rows
     references = evaluation.dataset.references

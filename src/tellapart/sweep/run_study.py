@@ -201,7 +201,7 @@ def _references(study: Study) -> dict[str, dict[str, float]]:
     first = next(iter(study.measured.values()))[0].recipe
 
     def made() -> dict[str, dict[str, float]]:
-        return {row.name: row.metrics for row in reference_rows(first, meteor=meteor)}
+        return {row.name: row.metrics for row in reference_rows(first, study.file.split, meteor=meteor)}
 
     found: dict[str, dict[str, float]] = study.noted("references", made, meteor)
     return found

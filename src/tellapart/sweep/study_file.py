@@ -93,9 +93,14 @@ class StudyFile:
     times: bool = False
 
     @property
+    def split(self) -> str:
+        """That is measured last."""
+        return str(self.measure.get("split", "test"))
+
+    @property
     def measures(self) -> list[dict[str, Any]]:
         """Options of ``tellapart score``, one mapping per decoding."""
-        options = {"split": "test", **self.measure}
+        options = {**self.measure, "split": self.split}
         beams = options.pop("num_beams", 1)
         beams = beams if isinstance(beams, list) else [beams]
         first = {key: options.pop(key) for key in ("samples",) if key in options}

@@ -14,9 +14,10 @@ from tellapart.files import write_text
 from tellapart.sweep.claims import Claim, markdown_table, over_seeds
 from tellapart.sweep.instruments import instruments_parts, probed, probed_stages
 from tellapart.sweep.page_parts import folded, hours_text, reading
+from tellapart.sweep.references import on_world
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
-from tellapart.sweep.trainings import option
+from tellapart.sweep.trainings import Resolved, option
 from tellapart.world.schedules import SEEDED
 
 POINTS = ("selected", "last")
@@ -52,20 +53,27 @@ def write_page(
         parts.append("## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims))
     for decoding in file.decodings:
         for name, columns in file.tables.items():
-            title = f"## Test, {decoding}" + (f": {name}" if name else "")
+            title = f"## {file.split.capitalize()}, {decoding}" + (f": {name}" if name else "")
             table = f"{title}\n\n{test_table(study, decoding, columns, given)}"
             parts.append(table if decoding == file.decodings[0] else folded(table))
     if file.sets:
         first = file.decodings[0]
-        parts.append(folded(f"## Test, several captions per image\n\n{test_table(study, first, file.sets, {})}"))
+        parts.append(
+            folded(
+                f"## {file.split.capitalize()}, several captions per image\n\n{test_table(study, first, file.sets, {})}"
+            )
+        )
     parts += [folded(section) for section in (*sections, *_grid(study))]
     write_text(path, "\n\n".join(parts) + "\n")
     return path
 
 
 def _protocol(study: Study) -> str:
-    file = study.file
-    starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
+    file, on = study.file, study.file.split
+    redraws = "the training; data, start captioner, listeners and judge stay fixed"
+    if on_world(_first(study)):
+        starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
+        redraws = f"{starts} and the post-training; world, listeners and judge stay fixed"
     taken = [f"`{name}` (of `{row.point_of}`)" for name, row in file.rows.items() if row.point_of]
     others = f" Rows with the point of another row: {', '.join(taken)}." if taken else ""
     chosen = (
@@ -75,9 +83,14 @@ def _protocol(study: Study) -> str:
     return f"""## Protocol
 
 {_budget(study)} {chosen}{others} A seed redraws
-{starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
-selects on val, *last* the last step. Tables are on **test** unless they say val. CIDEr and BLEU are printed times 100, words are
+{redraws}. *selected* is the checkpoint that the recipe's rule
+selects on val, *last* the last step. Tables are on **{on}** unless they say val. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
+
+
+def _first(study: Study) -> Resolved:
+    """The recipe of the first row."""
+    return next(iter(study.measured.values()))[0].recipe
 
 
 def _searching(study: Study) -> str:
@@ -117,7 +130,8 @@ def _budget(study: Study) -> str:
 
 
 def instruments(study: Study) -> list[str]:
-    """What tower, start captioners and listeners see, on val; a page without listeners of the world has none of it.
+    """What tower, start captioners and listeners see, on val; a page without listeners of the world, or on other images, has none
+    of it.
 
     Args:
         study: finished.
@@ -125,9 +139,9 @@ def instruments(study: Study) -> list[str]:
     Returns:
         Parts of a page.
     """
-    if not study.file.probed:
+    if not study.file.probed or not on_world(_first(study)):
         return []
-    size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
+    size = option(_first(study), "data.size")
     starts, listeners = _start_captioners(study), [f"world/{name}" for name in study.file.probed]
     stages = probed_stages(starts, listeners)
     found = study.noted("probes", partial(probed, size, stages), {"listener": stages})

@@ -80,9 +80,20 @@ def two_pictures(dataset: CaptionDataset, collate: Callable[[Sequence[Example]],
     def content(example: Example) -> str:
         return collate.fingerprint(example) if isinstance(collate, Collate) else example.image.fingerprint()
 
-    known = content(dataset[0])
-    others = (other for other in dataset.examples[1:LOOKED_THROUGH] if content(other) != known)
-    return [dataset[0], *islice(others, 1)]
+    first = dataset[0]
+    known = content(first)
+    # Another file may hold the same picture.
+    others = (
+        other
+        for other in dataset.examples[1:LOOKED_THROUGH]
+        if content(other) != known and _differ(collate([first, other]))
+    )
+    return [first, *islice(others, 1)]
+
+
+def _differ(batch: Batch) -> bool:
+    """Whether any model is given something else of the second image of a batch than of the first."""
+    return any(not torch.equal(rows[0], rows[1]) for parts in batch.inputs.values() for rows in parts.values())
 
 
 def device_of(module: nn.Module) -> torch.device:
