@@ -208,6 +208,20 @@ def require_written(*paths: Path) -> None:
             raise UsageError(f"{path} was removed while it was being written: run the same command again.")
 
 
+def require_writable(folder: Path) -> None:
+    """Raise where a folder, which need not exist yet, cannot be written to: now, and not after what is to be written is known.
+
+    Raises:
+        UsageError: naming the folder.
+    """
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=place):
+            pass
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written to ({error.strerror}): choose another output_dir.") from error
+
+
 def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> None:
     """Remove the temporary files and folders that kills left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tellapart.cli.main import main
+from tellapart.cli.score import score_captioner
+from tellapart.errors import UsageError
+from tellapart.recipe.score_options import ScoreOptions
 
 REMARKS = ("CIDEr-D takes its document frequencies from only 8 images: rewards will be coarse.",)
 """Warnings that may come before the error."""
@@ -296,3 +300,21 @@ def test_commands_that_each_process_would_do_as_a_whole(words, said, monkeypatch
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert re.search(said, fails(*words))
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    """Captions and figures were lost. Root may write anywhere, so the system's answer is given here."""
+
+    def refuse(dir):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tellapart.files.tempfile.TemporaryDirectory", refuse)
+    monkeypatch.setattr("tellapart.recipe.score.measure", lambda *given: pytest.fail("measured"))
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be written to .Read-only file system.: choose another"):
+        score_captioner("world/xe", ScoreOptions(output_dir=tmp_path / "new"))
+
+
+def test_a_second_run_that_was_forgotten(fails, tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    said = fails("judge", tmp_path / "a.jsonl", "--images", "x")
+    assert "is not the folder of a study: name one, or two runs or files of captions" in said

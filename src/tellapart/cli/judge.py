@@ -135,12 +135,19 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
+def _check_made(word: str, options: JudgeOptions) -> None:
+    """Raise where the word cannot be a study that is made already, or an option would do nothing to it."""
+    if Path(word).is_file():
+        raise UsageError(f"{word} is not the folder of a study: name one, or two runs or files of captions.")
+    used = next((name for name in ("export", "vlm") if getattr(options, name) is not None), "port")
+    refuse_unused(options, (used,), f"to the study in {word}, which is made: leave it out, or name two runs")
+
+
 def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
         raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to resume.")
     if len(words) == 1:
-        used = next((name for name in ("export", "vlm") if getattr(options, name) is not None), "port")
-        refuse_unused(options, (used,), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
+        _check_made(words[0], options)
     if len(words) == 2 and options.export is not None:
         raise UsageError("--export writes the answers of a study: name its folder alone.")
     if options.num_items < 1:

@@ -11,6 +11,7 @@ from tellapart.cli.command import options_of, require_alone, require_another_fil
 from tellapart.cli.console import note, result_console, say, say_json, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.errors import UsageError
+from tellapart.files import require_writable
 from tellapart.recipe.score_options import ScoreOptions, further_measures
 
 if TYPE_CHECKING:
@@ -191,17 +192,18 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
 
     run = Path(word) if made(Path(word)) else None
     start = start_of(word) if options.start else ""  # refused now, not after the measurement
+    if (keeps := options.output_dir or run) is not None:
+        require_writable(keeps)
     result = _measured(measure(word, options), options)
     if run is not None:
         result = with_choice(result, run)
     for sentence in result.details.get("left_out", {}).values():
         note(f"note: {sentence}")
-    folder = options.output_dir or run
-    if folder is not None:
-        note(f"kept in {result.save(folder)}")
+    if keeps is not None:
+        note(f"kept in {result.save(keeps)}")
     shown = [result]
-    if start and folder is not None:
-        shown = [_start(word, start, folder, options), result]
+    if start and keeps is not None:
+        shown = [_start(word, start, keeps, options), result]
     if options.json:
         say_json(result.to_json(), indent=2)
     else:

@@ -147,7 +147,8 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:
     rewards = {key.split(".")[1]: f"{REWARD}.{key.split('.')[1]}" for key in types if key.startswith(f"{REWARD}.")}
     if name.startswith(f"{REWARD}.") and rewards and name.split(".")[1] not in rewards:
         nearest = closest(name.split(".")[1], rewards)
-        told = f"did you mean {dashes}{rewards[nearest]}?" if nearest else f"choose one of {', '.join(rewards)}."
+        told = f"choose one of {', '.join(rewards)}, or name the file of another one with --plugin."
+        told = f"did you mean {dashes}{rewards[nearest]}?" if nearest else told
         raise UsageError(f"{shown} is not a reward: {told}")
     belongs = _of_other_methods(name, types, dashes)
     if belongs:
