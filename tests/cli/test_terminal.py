@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -35,7 +36,6 @@ def test_only_overlong_words_of_long_messages_are_cut():
 
 
 def test_nothing_that_is_printed_holds_an_escape_sequence(capsys):
-    import logging
     import warnings
 
     say(ESCAPE)
@@ -133,3 +133,15 @@ def test_json_of_a_wrong_shape_is_one_short_sentence(kind, command, tmp_path, ca
     assert error.startswith("error: ")
     assert len(error.removeprefix("error: ")) <= LONGEST, error
     assert not Path("o").exists()
+
+
+@pytest.mark.parametrize(("command", "rank", "told"), [("train", "0", 1), ("train", "1", 0), ("caption", "1", 1)])
+def test_warnings_of_a_training_are_given_by_one_of_its_processes(command, rank, told, monkeypatch, capsys):
+    def dispatch(words):
+        logging.getLogger("tellapart.x").warning("document frequencies are of few images")
+        return 0
+
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr("tellapart.cli.main.dispatch", dispatch)
+    assert main([command]) == 0
+    assert capsys.readouterr().err.count("of few images") == told

@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     try:
         quiet_libraries()
-        with plain_warnings(), told_remarks(), kept_interrupts():
+        with plain_warnings(), told_remarks(warnings=_speaks(words)), kept_interrupts():
             code = dispatch(words)
             sys.stdout.flush()  # here, where a reader that has gone is dealt with
             return code
@@ -130,6 +130,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_USAGE
     finally:
         leave_process_group()
+
+
+def _speaks(words: Sequence[str]) -> bool:
+    """Whether this process gives the command's warnings: all processes of a training would give the same."""
+    return words[:1] not in (["train"], ["train-listener"]) or os.environ.get("RANK", "0") == "0"
 
 
 LESS = "ask for fewer beams, samples or images at once."
@@ -234,9 +239,9 @@ class _Remarks(logging.Handler):
 
 
 @contextmanager
-def told_remarks() -> Iterator[None]:
-    """While the block runs, warnings that the library logs reach standard error."""
-    logger, handler = logging.getLogger("tellapart"), _Remarks(logging.WARNING)
+def told_remarks(*, warnings: bool = True) -> Iterator[None]:
+    """While the block runs, warnings that the library logs reach standard error; without ``warnings``, errors alone."""
+    logger, handler = logging.getLogger("tellapart"), _Remarks(logging.WARNING if warnings else logging.ERROR)
     logger.addHandler(handler)
     try:
         yield
