@@ -35,7 +35,7 @@ class Heads:
     Args:
         count: H, of keys and of values.
         queries: heads of queries that read each of them (grouped-query attention, Ainslie et al., EMNLP 2023). They are put
-            side by side like further rows, so that keys and values are never copied for them.
+            side by side like further rows of words, so that keys and values are not copied for them.
     """
 
     count: int
