@@ -66,9 +66,9 @@ class Recorder:
 class Replayed:
     """Calls of one function, which is recorded at the second one, or at the first, and from then on replayed.
 
-    Recording takes about as long as a call. A graph holds addresses: the
-    function must read and write the same memory at every call, launch the same work, and never wait for the device. A function
-    that cannot be recorded is called, as are all where ``recorder`` does not work.
+    Recording takes about as long as a call. A graph holds addresses: the function must read and write the same memory at every
+    call, launch the same work, and never wait for the device. A function that cannot be recorded is called, as are all where
+    ``recorder`` does not work.
 
     The function is not kept, since it would keep whatever it reads alive until Python looks for cycles. One thread draws at a
     time: graphs of a device share their memory.
