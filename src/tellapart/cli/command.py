@@ -12,6 +12,7 @@ from typing import TypeVar
 from tellapart.cli.console import say
 from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.errors import UsageError
+from tellapart.launch import processes
 from tellapart.names import require_known
 from tellapart.recipe import options as reading
 from tellapart.recipe.flags import known_key, split_words
@@ -161,5 +162,5 @@ def require_alone(command: str, instead: str) -> None:
     Raises:
         UsageError: naming the command.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+    if processes() > 1 and "RANK" in os.environ:
         raise UsageError(f"{command} does not share its work between processes of a launch: {instead}.")

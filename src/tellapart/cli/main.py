@@ -19,6 +19,7 @@ from typing import NoReturn
 from tellapart import __version__
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError, brief, explain
+from tellapart.launch import is_main, processes
 from tellapart.names import require_known, resolve
 
 COMMANDS = {
@@ -134,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _speaks(words: Sequence[str]) -> bool:
     """Whether this process gives the command's warnings: all processes of a training would give the same."""
-    return words[:1] not in (["train"], ["train-listener"]) or os.environ.get("RANK", "0") == "0"
+    return words[:1] not in (["train"], ["train-listener"]) or is_main()
 
 
 LESS = "ask for fewer beams, samples or images at once."
@@ -149,7 +150,7 @@ def _is_left_alone(error: Exception) -> bool:
     """Whether this is one of several processes of a launch that waited for another one in vain."""
     kind = getattr(sys.modules.get("torch.distributed"), "DistError", None)
     told = any(text in str(error) for text in LOST) or (kind is not None and isinstance(error, kind))
-    return told and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return told and processes() > 1
 
 
 def _lacks_memory(error: Exception) -> bool:

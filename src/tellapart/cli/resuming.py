@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tellapart.launch import processes
 from tellapart.recipe.flags import SWITCH_WORDS
 
 RESUME, OVERWRITE = "resume_from_checkpoint", "overwrite_output_dir"
@@ -47,5 +47,5 @@ def resuming_command(command: str, argv: Sequence[str]) -> str:
             kept.append(word)
         elif "=" not in word and words and (name == RESUME or words[0].lower() in SWITCH_WORDS):
             words.pop(0)
-    launched = "... tellapart" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else "tellapart"
+    launched = "... tellapart" if processes() > 1 else "tellapart"
     return f"{launched} {shlex.join([command, *kept, f'--{RESUME}', 'last'])}"

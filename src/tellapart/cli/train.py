@@ -11,6 +11,7 @@ from tellapart.cli.command import help_head
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.push import check_push, push_trained
 from tellapart.cli.resuming import telling_how_to_resume
+from tellapart.launch import is_main
 from tellapart.recipe.options import HELP_WIDTH, help_lines
 from tellapart.recipe.recipe import Recipe, load_with, schema_of
 from tellapart.recipe.schema import Catalogue, captioner_schema
@@ -31,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         return 0
     from tellapart.recipe.rewards import refuse_controls
-    from tellapart.recipe.run import check_evaluated, check_output_dir, held, is_main, train_held
+    from tellapart.recipe.run import check_evaluated, check_output_dir, held, train_held
     from tellapart.training.denormals import denormals_flushed
 
     refuse_controls(recipe)

@@ -9,6 +9,7 @@ from tellapart.cli.command import help_head
 from tellapart.cli.console import note, say
 from tellapart.cli.resuming import telling_how_to_resume
 from tellapart.errors import UsageError
+from tellapart.launch import is_main
 from tellapart.recipe.listener import listener_schema, load_listener
 from tellapart.recipe.options import help_lines
 from tellapart.recipe.words import FLAGS, read_words
@@ -44,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("--push_to_hub is for captioners: upload a listener's folder with hf upload.")
     if flags.plugin:
         raise UsageError("--plugin brings methods and rewards of captioners: leave it out.")
-    from tellapart.recipe.run import check_output_dir, held, is_main
+    from tellapart.recipe.run import check_output_dir, held
 
     if flags.dry_run:
         check_output_dir(recipe, overwrite=flags.overwrite_output_dir)

@@ -17,6 +17,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.draws import mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, read_json, write_json
+from tellapart.launch import is_main, processes
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.discriminator import DiscriminatorPretraining, Draw, OtherCaptions
@@ -29,10 +30,8 @@ from tellapart.pretraining.start_captions import (
     captioner_digest,
     data_digest,
     digest,
-    is_main,
     on_any,
     plain,
-    processes,
     start_captions,
 )
 from tellapart.rewards.discriminator import KINDS, Discriminator, load_discriminator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +22,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.evaluation.drawing import forked_generators
 from tellapart.files import cache_dir, write_text
+from tellapart.launch import is_main, processes
 from tellapart.listeners.loading import model_digest
 from tellapart.objectives.discriminator import Read
 from tellapart.progress import bar
@@ -226,13 +226,3 @@ def on_any(flag: bool) -> bool:
 
 def _launch() -> Devices:
     return Devices(TrainConfig(output_dir=cache_dir()))
-
-
-def processes() -> int:
-    """Processes of this launch."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_main() -> bool:
-    """Whether this process writes for its launch."""
-    return os.environ.get("RANK", "0") == "0"

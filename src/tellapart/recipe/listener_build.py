@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
+from tellapart.launch import is_main
 from tellapart.listeners.kinds import FOLDER
 from tellapart.recipe.listener import ListenerRecipe
-from tellapart.recipe.run import SKIPPED_FILE, checked, clear, held, is_main, run_loop
+from tellapart.recipe.run import SKIPPED_FILE, checked, clear, held, run_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, read_json, remove_half_written, write_text
+from tellapart.launch import is_main, processes
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.recipe.schema import TRAINING
@@ -238,7 +238,7 @@ def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
     if not before or checkpoints(output_dir) or (output_dir / "nonfinite.json").exists():
         return False
     resumes = recipe.training.resume_from_checkpoint
-    if resumes not in (None, False, True, "last") or _processes() > 1:
+    if resumes not in (None, False, True, "last") or processes() > 1:
         return False  # several processes would not see the same folder
     if _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved))):
         return True
@@ -281,7 +281,7 @@ def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False
 def _check_overwrite(recipe: Recipe | ListenerRecipe) -> None:
     if recipe.training.resume_from_checkpoint:
         raise UsageError("--overwrite_output_dir and --resume_from_checkpoint exclude each other: give one.")
-    if _processes() > 1:
+    if processes() > 1:
         raise UsageError(
             f"--overwrite_output_dir needs a single process: remove {recipe.training.output_dir} yourself."
         )
@@ -331,13 +331,3 @@ def clear(output_dir: Path) -> None:
     for pattern in RUN_FOLDERS:
         for folder in output_dir.glob(pattern):
             shutil.rmtree(folder)
-
-
-def _processes() -> int:
-    """Processes of this launch."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_main() -> bool:
-    """Whether this process is the one that writes."""
-    return os.environ.get("RANK", "0") == "0"

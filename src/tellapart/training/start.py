@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.data.dataset import Collate
 from tellapart.errors import UsageError
+from tellapart.launch import processes
 from tellapart.training.config import TrainConfig
 from tellapart.training.sharding import require_shardable
 
@@ -32,7 +32,7 @@ def check_together(objective: Any, config: TrainConfig, evaluates: bool) -> None
     Raises:
         UsageError: naming the option to change.
     """
-    if not objective.decomposes and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not objective.decomposes and processes() > 1:
         raise UsageError(
             f"{type(objective).__name__} compares the images of a batch with each other, so several processes would change "
             "it: train it in one."

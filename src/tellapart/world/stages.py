@@ -24,6 +24,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, write_json
+from tellapart.launch import processes
 from tellapart.locks import in_turn
 from tellapart.parents import end_with
 from tellapart.progress import bar
@@ -58,7 +59,7 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     name, seed = _stage_and_seed(path, seed)
     spec.require_size(size)
     folder = stage_folder(name, size, seed)
-    if not folder.is_dir() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not folder.is_dir() and processes() > 1:
         # Training it here would wait for processes of this launch that wait for the stage.
         with _beside((f"{name}-seed{seed}" if name in SEEDED else name,), size):
             return folder
