@@ -146,6 +146,7 @@ def serving(chat: Chat) -> Iterator[Chat]:
     handler = type("Handler", (_Handler,), {"chat": chat})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
+    server.socket.listen(128)  # five by default: further connections wait a second, or for ever
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     chat.url = f"http://127.0.0.1:{server.server_port}/v1"
     try:

@@ -30,7 +30,7 @@ def short_pauses(monkeypatch):
 
 
 def captioner_of(chat: Chat, **options) -> EndpointCaptioner:
-    settings = {"prompt": "Describe it.", "timeout": 1.0, "concurrency": 8, **options}
+    settings = {"prompt": "Describe it.", "timeout": 60.0, "concurrency": 8, **options}
     return EndpointCaptioner(Endpoint(chat.url, "qwen", **settings))
 
 
@@ -45,7 +45,7 @@ SIZES = [(20 + number, 30) for number in range(12)]
 
 @pytest.mark.parametrize(
     "faults",
-    [(), ("drop",), ("garble", "garble"), (503, 429), ("drop", "garble", 500), ("stall",), ("trickle",)],
+    [(), ("drop",), ("garble", "garble"), (503, 429), ("drop", "garble", 500)],
     ids=lambda faults: "-".join(map(str, faults)) or "none",
 )
 def test_every_image_gets_its_own_caption_whatever_the_server_does_first(faults):
@@ -56,6 +56,16 @@ def test_every_image_gets_its_own_caption_whatever_the_server_does_first(faults)
         assert (rollout.image.tolist(), captioner.failed) == (list(range(12)), {})
         assert rollout.finished.all()
         assert len(chat.requests) == 12 * (1 + len(faults))
+
+
+@pytest.mark.parametrize("fault", ["stall", "trickle"])
+def test_a_request_without_a_whole_answer_in_time_is_asked_again(fault):
+    with serving(Chat(faults=(fault,))) as chat:
+        captioner = captioner_of(chat, timeout=1.0)
+        rollout = captioner.generate(batch_of(captioner, SIZES), GREEDY)
+        assert rollout.texts == [said(size) for size in SIZES]
+        assert captioner.failed == {}
+        assert min(chat.seen.values()) >= 2  # more where the machine is too busy to answer within a second
 
 
 def test_requests_run_at_once_and_no_more_than_asked():

@@ -42,7 +42,7 @@ def photos(tmp_path) -> Path:
 def caption(capsys):
     def run(chat: Chat, *words) -> tuple[int, str, str]:
         capsys.readouterr()
-        options = ("--endpoint", chat.url, "--captioner", "qwen", "--batch_size", "4", "--endpoint_timeout", "1")
+        options = ("--endpoint", chat.url, "--captioner", "qwen", "--batch_size", "4", "--endpoint_timeout", "60")
         code = main(["caption", *map(str, (*words, *options))])
         said = capsys.readouterr()
         assert "Traceback" not in said.err
