@@ -228,6 +228,14 @@ def test_models_are_refused_before_lookalikes_are_searched(materials, tmp_path, 
             ["--apart", "--listener", "x", "--num_distractors", "7"],
             "is for contrastive decoding: give --apart_strength",
         ),
+        (
+            ["--apart", "--listener", "x", "--lookalikes", "2", "--lookalikes_in_prompt", "3"],
+            "--lookalikes_in_prompt 3 asks for more look-alikes than an image is compared with: give --lookalikes 3",
+        ),
+        (
+            ["--apart", "--listener", "x", "--apart_strength", "1", "--num_distractors", "21"],
+            "--num_distractors 21 asks for more look-alikes than an image is compared with: give --lookalikes 21",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(caption, words, sentence):

@@ -215,6 +215,19 @@ def test_what_cannot_be_given_away(listener):
         for_trl("clip_s")
 
 
+@pytest.mark.parametrize("make", [for_trl, for_verl])
+def test_options_that_are_none(listener, tmp_path, make):
+    with pytest.raises(UsageError, match="'clampp' is not an option of reward clip_s: did you mean clamp?"):
+        make("clip_s", model=listener, clampp=True)
+    with pytest.raises(UsageError, match="'listener' is not an option of reward clip_s"):
+        make("clip_s", model=listener, listener=listener)
+    for name in ("clip_s", "itm", "language_model", "grammar", "cider_d"):
+        with pytest.raises(UsageError, match="'dtyp' is not an option of opening the model"):
+            make(name, model=tmp_path, opening={"dtyp": "bfloat16"})
+    with pytest.raises(UsageError, match="for a model given by its path or id"):
+        make("clip_s", model=listener, opening={"dtype": "bfloat16"})
+
+
 def test_verl_calls_one_or_many(listener, tmp_path):
     pictures, texts = images(2), SAID[:2]
     for number, picture in enumerate(pictures):

@@ -460,6 +460,12 @@ def _refuse_idle(options: CaptionOptions) -> None:
     """Raise where an option of drawing was given that would do nothing."""
     if options.num_distractors != NUM_DISTRACTORS and not options.apart_strength:
         raise UsageError("--num_distractors is for contrastive decoding: give --apart_strength, or leave it out.")
+    for name, default in (("num_distractors", NUM_DISTRACTORS), ("lookalikes_in_prompt", 0)):
+        asked = getattr(options, name)
+        if asked > options.lookalikes and asked != default:
+            raise UsageError(
+                f"--{name} {asked} asks for more look-alikes than an image is compared with: give --lookalikes {asked} or more."
+            )
     if options.lookalikes_prompt is not None and not options.lookalikes_in_prompt:
         raise UsageError("--lookalikes_prompt asks about look-alikes: give their number with --lookalikes_in_prompt.")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,7 @@ def for_trl(
         options: options of the reward, such as ``clamp``.
 
     Raises:
-        UsageError: the reward is unknown or needs more than a model, or the model cannot be loaded.
+        UsageError: the reward or an option is unknown, the reward needs more than a model, or the model cannot be loaded.
 
     Example::
 
@@ -292,9 +293,13 @@ def _scorer(
         )
     if kind.needs and model is None:
         raise UsageError(f"reward {name} needs a {kind.needs[0].replace('_', ' ')}: give it as model=.")
+    if opening and not isinstance(model, str | Path):
+        raise UsageError(f"opening={dict(opening)!r} is for a model given by its path or id: leave it out.")
+    make = kind.load()
+    _require_options(make, [*options], f"an option of reward {name}", fixed=kind.fixed)
     parts = [_OPENERS[need](model, _device(device), opening) for need in kind.needs]
     known = next((part for part in parts if isinstance(part, KnownImages)), None)
-    made = kind.load()(*parts, **kind.fixed, **options)
+    made = make(*parts, **kind.fixed, **options)
     processor = (parts[0].name, parts[0].process) if kind.needs == ("matcher",) else None
     return Scorer(name, made, known=known, process=processor, needs_references=kind.needs_references)
 
@@ -304,12 +309,32 @@ def _of_model(kind: RewardKind) -> bool:
     return set(kind.needs) <= set(_OPENERS) and not kind.needs_context
 
 
+def _require_options(
+    make: Callable[..., Any], given: Sequence[str], what: str, *, fixed: Collection[str] = ()
+) -> None:
+    """Raise where an option was given that ``make`` does not have, or that is fixed.
+
+    Raises:
+        UsageError: with the closest name, or all.
+    """
+    parameters = inspect.signature(make).parameters.values()
+    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in fixed]
+    for name in given:
+        require_known(name, known, what)
+
+
+def _opened_by(make: Callable[..., Any], path: str | Path, opening: Mapping[str, Any]) -> Any:
+    """What ``make`` opens from a path, with the options of ``opening``."""
+    _require_options(make, [*opening], "an option of opening the model")
+    return make(path, **opening)
+
+
 def _listener(model: Any, device: torch.device, opening: Mapping[str, Any]) -> KnownImages:
     from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.kinds import trained_folder
 
     if isinstance(model, str | Path):
-        model = ClipListener.from_pretrained(trained_folder(str(model)), **opening).to(device)
+        model = _opened_by(ClipListener.from_pretrained, trained_folder(str(model)), opening).to(device)
     model.model.eval().requires_grad_(False)
     return KnownImages(model)
 
@@ -317,25 +342,25 @@ def _listener(model: Any, device: torch.device, opening: Mapping[str, Any]) -> K
 def _matcher(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
     from tellapart.rewards.matchers import open_matcher
 
-    return open_matcher(model, **opening).to(device) if isinstance(model, str | Path) else model
+    return _opened_by(open_matcher, model, opening).to(device) if isinstance(model, str | Path) else model
 
 
 def _language_model(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
     from tellapart.rewards.language_model import LanguageModel
 
-    return LanguageModel.from_pretrained(model, **opening).to(device) if isinstance(model, str | Path) else model
+    return _opened_by(LanguageModel.from_pretrained, model, opening).to(device) if isinstance(model, str | Path) else model
 
 
 def _grammar(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
     from tellapart.rewards.grammar import Grammar
 
-    return Grammar.from_pretrained(model, **opening).to(device) if isinstance(model, str | Path) else model
+    return _opened_by(Grammar.from_pretrained, model, opening).to(device) if isinstance(model, str | Path) else model
 
 
 def _frequencies(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
     from tellapart.metrics.frequencies import load_frequencies
 
-    return load_frequencies(Path(model), **opening) if isinstance(model, str | Path) else model
+    return _opened_by(load_frequencies, Path(model), opening) if isinstance(model, str | Path) else model
 
 
 _OPENERS: Mapping[str, Callable[[Any, torch.device, Mapping[str, Any]], Any]] = {
