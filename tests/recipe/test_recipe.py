@@ -243,6 +243,13 @@ def test_what_is_missing_is_named(recipe, tmp_path):
     assert refused(tmp_path / "absent.yaml").startswith(f"the recipe {tmp_path / 'absent.yaml'} does not exist")
 
 
+@pytest.mark.parametrize(("again", "other"), [("seed: 3", "training.seed"), ("lr: 1", "training.learning_rate")])
+def test_an_option_under_two_names_is_refused(tmp_path, again, other):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"method: xe\ncaptioner: {{model_name_or_path: x}}\ntraining: {{seed: 1, learning_rate: 2}}\n{again}\n")
+    assert refused(path).endswith(f"{path}:4 is the same option as {other} in {path}:3: leave one of the two out.")
+
+
 def test_yaml_traps(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a: 1e-6\nb: no\nc: 2024-01-01\nd: 1.5e3\ne: true\nf: null\n")

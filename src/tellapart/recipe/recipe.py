@@ -465,6 +465,9 @@ class FileOptions:
             schema: of the recipe.
             dropped: takes the names of options that the schema has not; none raises on the first.
             spare: sections that are left out where the schema has not got them.
+
+        Raises:
+            UsageError: an option is not for recipes, is unknown, or is given under two names.
         """
         values = {key: value for key, value in self.written.values.items() if key not in (REWARD, "method", "$schema")}
         found: dict[str, Given] = {}
@@ -475,11 +478,15 @@ class FileOptions:
             if section in spare and section not in schema.sections:
                 continue
             try:
-                found[known_key(name, schema.types, shown=given.shown)] = given
+                key = known_key(name, schema.types, shown=given.shown)
             except UsageError:
                 if dropped is None:
                     raise
                 dropped.append(name)
+                continue
+            if key in found:
+                raise UsageError(f"{given.shown} is the same option as {found[key].shown}: leave one of the two out.")
+            found[key] = given
         return found
 
 
