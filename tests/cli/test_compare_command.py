@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_the_start_model_comes_first_unless_it_is_not_wanted(seeds, capsys):
     assert told["runs"][0]["metrics"] == began["metrics"]
     assert run("compare", *seeds, "--format", "csv", "--start", "false") == 0
     assert [row["run"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["xe-0", "xe-1"]
+
+
+def test_a_run_that_selected_its_start_says_so(seeds, tmp_path, capsys):
+    copies = [shutil.copytree(folder, tmp_path / folder.name) for folder in seeds]
+    for folder, step in zip(copies, (0, 1), strict=True):
+        state = json.loads((folder / "trainer_state.json").read_text())
+        state["selection"]["best"]["step"] = step
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+    capsys.readouterr()
+    assert run("compare", *copies, "--format", "csv", "--samples", "50") == 0
+    said = capsys.readouterr().err
+    assert "note: xe-0 selected step 0, so its row is that of its start." in said
+    assert "xe-1 selected" not in said
 
 
 def test_a_table_of_the_images_that_chose_says_so(seeds, materials, tmp_path, capsys):

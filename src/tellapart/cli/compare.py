@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of, refuse_unused
-from tellapart.cli.console import result_console, say, say_json
+from tellapart.cli.console import note, result_console, say, say_json
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Poo
         from tellapart.recipe.pooling import pool_seeds
 
         return pool_seeds(views, start=options.start)
+    for view in views:
+        if view.selected_step == 0:
+            note(f"note: {view.name} selected step 0, so its row is that of its start.")
     views = with_start(views) if options.start else views
     return compare_results(
         [view.result for view in views], samples=options.samples, seed=options.seed, confidence=options.confidence

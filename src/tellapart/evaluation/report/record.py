@@ -112,9 +112,9 @@ class Record:
         if not self.selected:
             return ""
         share = ", ".join(f"{name} at {part:g} of its start or more" for name, part in self.floor.items())
-        return f"step {self.selected.get('step')}, by {self.selected.get('metric')}" + (
-            f" among {share}" if share else ""
-        )
+        step = self.selected.get("step")
+        start = " (the start itself: no later checkpoint was better)" if step == 0 else ""
+        return f"step {step}{start}, by {self.selected.get('metric')}" + (f" among {share}" if share else "")
 
 
 def mix(weights: Mapping[str, float]) -> str:
