@@ -265,7 +265,9 @@ class HuggingFaceCaptioner(Captioner):
             UsageError: the model cannot be asked that.
         """
         frames = self.num_frames if self.takes_frames else None
-        self.family = type(self.family)(self.family.model, self.family.processors, prompt)
+        before = self.family
+        self.family = type(before)(before.model, before.processors, prompt)
+        self.family.lockstep, self.family.reads_parts = before.lockstep, before.reads_parts
         if frames is not None:
             self.family.read_frames(frames)
         self._follow_prompt()

@@ -116,7 +116,9 @@ def test_the_prompt_matters_and_is_kept(language, tmp_path):
     batch = batch_of(bare, 2)
     rollout = caption(bare, batch)
     assert float((asked(rollout).logprobs - bare(rollout).logprobs).abs().max()) > 1e-2
+    bare.family.lockstep, bare.family.reads_parts = True, False  # as in shards
     bare.set_prompt("a photo of a red")
+    assert (bare.family.lockstep, bare.family.reads_parts) == (True, False)
     torch.testing.assert_close(asked(rollout).logprobs, bare(rollout).logprobs)
     asked.save(tmp_path / "kept")
     kept = type(asked).from_pretrained(tmp_path / "kept").eval()
