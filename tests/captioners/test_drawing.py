@@ -235,8 +235,9 @@ def test_ngram_blocking_against_plain_python():
             seen = {tuple(given[i : i + size]) for i in range(len(given) - size + 1)}
             last = tuple(given[len(given) - size + 1 :])
             assert [math.isinf(value) for value in row] == [(*last, token) in seen for token in range(5)]
-        padded = torch.nn.functional.pad(tokens, (3, 0), value=-1)
-        assert torch.equal(block_repeated_ngrams(torch.zeros(20, 5), padded, size), blocked)
+        for other in (-1, 5):  # padding, and an id that is only read
+            padded = torch.nn.functional.pad(tokens, (3, 0), value=other)
+            assert torch.equal(block_repeated_ngrams(torch.zeros(20, 5), padded, size), blocked)
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -152,6 +152,22 @@ def test_two_processes_see_one_batch(tmp_path):
         torch.testing.assert_close(torch.tensor(mine, dtype=torch.float64), parameter.grad)
 
 
+@pytest.mark.parametrize("kind", ["wtf_rl", "discriminator", "grammar"])
+def test_captions_and_greedy_ones_are_asked_for_together(kind, monkeypatch):
+    captioner, listener, neighbours, discriminator, ids = table_world()
+    objective = {
+        "wtf_rl": lambda: WTFRL(captioner, listener, neighbours, discriminator, neighbour_ranks=(1,)),
+        "discriminator": lambda: SCSTDiscriminator(captioner, listener, discriminator),
+        "grammar": lambda: SCSTGrammar(captioner, listener, lambda rollout: torch.zeros(len(rollout))),
+    }[kind]()
+    together, asked = captioner.generate_with_greedy, []
+    monkeypatch.setattr(
+        captioner, "generate_with_greedy", lambda *a, **k: (asked.append(k["greedy"]), together(*a, **k))[1]
+    )
+    step(objective, [batch_of(ids)])
+    assert asked == [objective.greedy]
+
+
 @pytest.mark.parametrize("reduction", ["seq_mean", "seq_sum", "token_mean"])
 @pytest.mark.parametrize("kind", ["wtf_rl", "scst"])
 def test_the_discriminator_learns_the_mean_over_its_captions(kind, reduction):

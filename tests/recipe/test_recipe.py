@@ -246,7 +246,9 @@ def test_what_is_missing_is_named(recipe, tmp_path):
 @pytest.mark.parametrize(("again", "other"), [("seed: 3", "training.seed"), ("lr: 1", "training.learning_rate")])
 def test_an_option_under_two_names_is_refused(tmp_path, again, other):
     path = tmp_path / "a.yaml"
-    path.write_text(f"method: xe\ncaptioner: {{model_name_or_path: x}}\ntraining: {{seed: 1, learning_rate: 2}}\n{again}\n")
+    path.write_text(
+        f"method: xe\ncaptioner: {{model_name_or_path: x}}\ntraining: {{seed: 1, learning_rate: 2}}\n{again}\n"
+    )
     assert refused(path).endswith(f"{path}:4 is the same option as {other} in {path}:3: leave one of the two out.")
 
 

@@ -81,14 +81,17 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
     """``scores [n, V]`` with ``-inf`` at tokens that would complete an n-gram already in ``tokens [n, t]``, of which ids
-    below 0 are left out."""
+    without a score, such as those below 0, are left out."""
     if tokens.shape[1] < size:
         return scores
     windows = tokens.unfold(1, size, 1)
     last = tokens[:, None, tokens.shape[1] - size + 1 :]
-    found = (windows[:, :, :-1] == last).all(dim=2) & (windows[:, :, -1] >= 0)
-    rows, places = found.nonzero(as_tuple=True)
-    return scores.index_put((rows, windows[rows, places, -1]), scores.new_tensor(-torch.inf))
+    following = windows[:, :, -1]
+    known = (following >= 0) & (following < scores.shape[1])
+    found = (windows[:, :, :-1] == last).all(dim=2) & known
+    # the least of a score and these: choosing the places that were found would make a GPU wait for their number
+    bounds = torch.full_like(found, torch.inf, dtype=scores.dtype).masked_fill(found, -torch.inf)
+    return scores.scatter_reduce(1, following.masked_fill(~known, 0), bounds, "amin")
 
 
 class Restriction:

@@ -86,10 +86,12 @@ class SCSTDiscriminator(WeightedTrajectories):
         """
         self.begin(step)
         encoded = self.captioner.encode(batch)
-        rollouts = {POLICY: self.captioner.generate(batch, self.decoding, encoded=encoded)}
+        policy, greedy = self.captioner.generate_with_greedy(
+            batch, self.decoding, encoded=encoded, greedy=self.greedy
+        )
+        rollouts = {POLICY: policy}
         if self.discriminator is not None:
             rollouts[REFERENCE] = drawn_references(self.captioner, batch)
-        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
         better = self._cosines(rollouts[POLICY]) - self._cosines(greedy)
         parts = joined({POLICY: {"similarity": self.alpha * better}}, self.scored_at_once(rollouts))
         return Experience(rollouts, self.captioner.reusable(encoded), parts)
@@ -152,8 +154,9 @@ class SCSTGrammar(WeightedTrajectories):
         """Draw a caption and the greedy one, and compare their rewards."""
         self.begin(step)
         encoded = self.captioner.encode(batch)
-        policy = self.captioner.generate(batch, self.decoding, encoded=encoded)
-        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
+        policy, greedy = self.captioner.generate_with_greedy(
+            batch, self.decoding, encoded=encoded, greedy=self.greedy
+        )
         parts = {
             name: weight * (r(policy) - r(greedy)[policy.image]).detach() for name, (weight, r) in self.rewards.items()
         }
