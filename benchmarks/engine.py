@@ -16,9 +16,9 @@ Beams of random weights have many of their words in common, which tellapart read
 by itself, as is done with captions that have nothing in common.
 
 The share of the GEMM rate is what the step's matrix products need at the rate of one product of 1024 x 1024 x 1024,
-measured in the same run by the faster of torch's own and oneDNN's, divided by the step's time. The first figure counts the products
-that the step computes, so a step that saves more of them has a smaller share. "Useful" counts those that reading every word of every
-caption once takes, whether the step computes them or saves them; it can pass 100%.
+measured in the same run by the faster of torch's own and oneDNN's, divided by the step's time. The first figure counts the
+products that the step computes, so a step that saves more of them has a smaller share. "Useful" counts those that reading every
+word of every caption once takes, whether the step computes them or saves them; it can pass 100%.
 """
 
 from __future__ import annotations

@@ -306,6 +306,14 @@ class Listener(Protocol):
 E = TypeVar("E")
 
 
+class NearImages(Protocol):
+    """Which images look alike."""
+
+    def of(self, ids: Sequence[str]) -> list[list[str]]:
+        """Ids of the nearest images of each, nearest first, without the image itself and its duplicates."""
+        ...
+
+
 class Objective(Protocol[E]):
     """One published training method: an ``nn.Module`` whose children are what it trains.
 

@@ -9,6 +9,7 @@ import torch
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
+from tellapart.listeners.mining import mine
 from tellapart.recipe.build import build, check_together
 from tellapart.recipe.recipe import Recipe
 from tiny.matchers import tiny_blip_itm
@@ -54,6 +55,36 @@ def test_truth_and_likelihood_by_their_formulas(materials, head, tmp_path):
         cosines = dict(zip(ids, (listener.encode_ids(ids) @ text).tolist(), strict=True))
         total = math.log(sum(math.exp(scale * value) for value in cosines.values()))
         assert float(parts["likelihood"][place]) == pytest.approx(0.5 * (scale * cosines[image] - total), abs=1e-4)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_lookalikes_are_mined_for_the_reward(own, materials, tmp_path):
+    entry, near = {"name": "lookalikes", "weight": 2.0}, {"k": 2}
+    options = {"reward": [entry | {"neighbours": near}]} if own else {"reward": [entry], "neighbours": near}
+    built = build(Recipe.load(materials.recipe(tmp_path, "scst", **options)))
+    rollout = rollout_of(built, ["a red star", "a blue ring on a table"])
+    reward = built.objective.reward.rewards["lookalikes"]
+    listener = reward.listener
+    mined = mine(listener, built.dataset, 2)
+    scale = float(listener.logit_scale.detach().exp())
+    found = built.objective.reward(rollout)
+    for place, image in enumerate(rollout.ids()):
+        text = listener.encode_texts([rollout.texts[place]])[0]
+        own_, *others = (scale * listener.encode_ids([image, *mined.of([image])[0]]) @ text).tolist()
+        total = math.log(math.exp(own_) + sum(map(math.exp, others)))
+        assert len(others) == 2
+        assert float(found[place]) == pytest.approx(2 * (own_ - total), abs=1e-4)
+
+
+def test_lookalikes_without_what_finds_them(materials, tmp_path):
+    own = [{"name": "lookalikes", "listener": {"path": "x"}}]
+    for options, told in (
+        ({"neighbours": None}, "neighbours is null, but reward.lookalikes compares with them"),
+        ({"neighbours": {"kind": "random", "listener": "x"}}, "random reads no file and asks no listener"),
+        ({"reward": own, "listener.path": None}, "mined by a listener: set neighbours.listener"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            check_together(Recipe.load(materials.recipe(tmp_path, "scst", reward=["lookalikes"]), options))
 
 
 def test_a_matcher_of_the_world_must_see_what_it_calls_true(materials, head, tmp_path, monkeypatch):

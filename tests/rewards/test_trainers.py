@@ -217,7 +217,7 @@ def test_what_cannot_be_given_away(listener):
 
 @pytest.mark.parametrize("make", [for_trl, for_verl])
 def test_options_that_are_none(listener, tmp_path, make):
-    with pytest.raises(UsageError, match="'clampp' is not an option of reward clip_s: did you mean clamp?"):
+    with pytest.raises(UsageError, match=r"'clampp' is not an option of reward clip_s: did you mean clamp\?"):
         make("clip_s", model=listener, clampp=True)
     with pytest.raises(UsageError, match="'listener' is not an option of reward clip_s"):
         make("clip_s", model=listener, listener=listener)

@@ -2,13 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from discriminator_fakes import tiny_listener
 from tellapart.errors import UsageError
 from tellapart.listeners.matcher import ItmMatcher
+from tellapart.listeners.neighbours import Neighbours
 from tellapart.rewards.likelihood import Likelihood
+from tellapart.rewards.lookalikes import Lookalikes
 from tellapart.rewards.truth import Truth
 from tellapart.types import Batch, Rollout
 from tiny.matchers import TINY_MATCHERS
@@ -83,7 +86,33 @@ def test_an_image_outside_the_gallery_joins_it(late):
     torch.testing.assert_close(Likelihood(late, ["x", "y"])(rollout()), torch.stack(expected), atol=1e-4, rtol=0)
 
 
+NEAR = Neighbours(IDS, IDS, np.array([[1, 2], [2, 0], [0, 1]])[:, :1], np.ones((3, 1)))
+"""y looks like x, z like y and x like z."""
+
+
+@pytest.mark.parametrize("kind", ["late", "dual"])
+def test_lookalikes_are_the_softmax_over_the_image_and_its_own_look_alikes(kind, late):
+    listener = late if kind == "late" else tiny_listener(seed=1)
+    listener.cache_images(pictures())
+    matrix = late.logprobs(TEXTS, IDS)
+    if kind == "dual":
+        matrix = (listener.logit_scale.exp() * listener.encode_texts(TEXTS) @ listener.encode_ids(IDS).T).detach()
+    pairs = [(row[own], row[other]) for row, own, other in zip(matrix.tolist(), (2, 0, 0), (0, 1, 1), strict=True)]
+    expected = [-math.log1p(math.exp(other - own)) for own, other in pairs]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = Lookalikes(listener, NEAR)(rollout())
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+    assert Lookalikes(listener, NEAR, floor=-1e-9)(rollout()).min() == pytest.approx(-1e-9)
+
+
+def test_every_other_image_as_look_alike_gives_the_likelihood(late):
+    every = Neighbours(IDS, IDS, np.array([[1, 2], [2, 0], [0, 1]]), np.ones((3, 2)))
+    torch.testing.assert_close(Lookalikes(late, every)(rollout()), Likelihood(late, IDS)(rollout()), atol=1e-5, rtol=0)
+
+
 def test_what_cannot_be_is_refused(late):
+    with pytest.raises(UsageError, match="image 'w' has no mined neighbours"):
+        Lookalikes(late, NEAR)(rollout(ids=("w", "x")))
     with pytest.raises(UsageError, match="no vectors of image 'w'"):
         Likelihood(late, ["x", "y"])(rollout(ids=("w", "x")))
     with pytest.raises(ValueError, match="floor"):

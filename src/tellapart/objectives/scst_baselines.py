@@ -86,9 +86,7 @@ class SCSTDiscriminator(WeightedTrajectories):
         """
         self.begin(step)
         encoded = self.captioner.encode(batch)
-        policy, greedy = self.captioner.generate_with_greedy(
-            batch, self.decoding, encoded=encoded, greedy=self.greedy
-        )
+        policy, greedy = self.captioner.generate_with_greedy(batch, self.decoding, encoded=encoded, greedy=self.greedy)
         rollouts = {POLICY: policy}
         if self.discriminator is not None:
             rollouts[REFERENCE] = drawn_references(self.captioner, batch)
@@ -154,9 +152,7 @@ class SCSTGrammar(WeightedTrajectories):
         """Draw a caption and the greedy one, and compare their rewards."""
         self.begin(step)
         encoded = self.captioner.encode(batch)
-        policy, greedy = self.captioner.generate_with_greedy(
-            batch, self.decoding, encoded=encoded, greedy=self.greedy
-        )
+        policy, greedy = self.captioner.generate_with_greedy(batch, self.decoding, encoded=encoded, greedy=self.greedy)
         parts = {
             name: weight * (r(policy) - r(greedy)[policy.image]).detach() for name, (weight, r) in self.rewards.items()
         }

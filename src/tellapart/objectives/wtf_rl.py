@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -27,15 +27,7 @@ from tellapart.objectives.trajectories import (
 from tellapart.ops import Reduction
 from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.rewards.contrastive import Candidates, Combine, Direction, combined, image_keys, text_keys
-from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, Rollout
-
-
-class NearImages(Protocol):
-    """Which images look alike."""
-
-    def of(self, ids: Sequence[str]) -> list[list[str]]:
-        """Ids of the nearest images of each, nearest first, without the image itself and its duplicates."""
-        ...
+from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, NearImages, Rollout
 
 
 class WTFRL(WeightedTrajectories):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +106,7 @@ SHIPPED: dict[str, PartKind] = {
         learns=True,
     ),
     "neighbours": PartKind(
-        "look-alikes of the training images, with which a contrastive reward compares captions",
+        "look-alikes of the training images, with which contrastive rewards compare captions",
         f"{_HERE}:neighbours",
         f"{_SECTIONS}:NeighboursSection",
     ),
@@ -292,14 +292,14 @@ def neighbours(parts: Parts, section: Any) -> Neighbours | None:
     """The look-alikes of the training images: read, or mined and kept in the cache; or other images at random."""
     from tellapart.listeners.neighbours import Neighbours
 
-    ranks = _ranks(parts.recipe)
-    if section is None or not ranks:
+    read = _neighbours_read(parts.recipe)
+    if section is None or not read:
         return None
     if section.kind == "random":
         return Neighbours.random(parts.dataset.ids, section.k)
     if section.path is not None:
         found = Neighbours.load(section.path)
-        _check_neighbours(found, section.path, parts.dataset, max(ranks))
+        _check_neighbours(found, section.path, parts.dataset, read)
         return found
     from tellapart.listeners.mining import mine
     from tellapart.recipe.soft_listeners import load_miner
@@ -487,7 +487,7 @@ def check_parts(recipe: Recipe) -> None:
         given = None if section is None or users or name == "listener" else getattr(section, what.option)
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
-    _check_ranks(recipe)
+    _check_neighbours_read(recipe)
 
 
 def _check_own_parts(recipe: Recipe, name: str, what: _Named) -> None:
@@ -535,18 +535,45 @@ def _ranks(recipe: Recipe) -> list[int]:
     return [] if options.get("direction") == "i2t" else options.get("neighbour_ranks") or []
 
 
-def _check_ranks(recipe: Recipe) -> None:
+def _neighbours_read(recipe: Recipe) -> int:
+    """How many neighbours an image must have: those of the objective's highest rank, or one where a reward compares with all."""
+    ranks = _ranks(recipe) if "neighbours" in recipe.kind.needs else []
+    return max([*ranks, *(1 for _ in _comparing(recipe))], default=0)
+
+
+def _comparing(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """Rewards that compare with neighbours, by their names in a recipe, and the sections of these."""
+    for entry in recipe.reward:
+        if "neighbours" in recipe.catalogue.rewards[entry.name].needs:
+            yield f"reward.{entry.name}", entry.parts.get("neighbours") or recipe.parts.get("neighbours")
+
+
+def _check_neighbours_read(recipe: Recipe) -> None:
+    """Raise where neighbours are missing, or cannot be found as the recipe says."""
+    for name, section in _comparing(recipe):
+        if section is None:
+            raise UsageError(f"neighbours is null, but {name} compares with them: leave neighbours: null out.")
+        _check_kind(recipe, section)
     ranks = _ranks(recipe)
     if "neighbours" not in recipe.kind.needs or not ranks:
         return
     section = recipe.parts["neighbours"]
     if section is None:
         raise UsageError("neighbours is null, but objective.neighbour_ranks asks for some: set the ranks to [].")
+    _check_kind(recipe, section)
+    if section.path is None and section.k < max(ranks):
+        raise UsageError(
+            f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."
+        )
+
+
+def _check_kind(recipe: Recipe, section: Any) -> None:
+    """Raise where random neighbours are given what finds nearest ones, or nothing finds these."""
     if section.kind == "random" and (section.path is not None or section.listener is not None):
         raise UsageError(
             "neighbours.kind random reads no file and asks no listener: leave neighbours.path and .listener out."
         )
-    if section.path is None and section.k < max(ranks):
+    if section.kind == "nearest" and section.path is section.listener is recipe.listener.path is None:
         raise UsageError(
-            f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."
+            "neighbours are mined by a listener: set neighbours.listener to a CLIP, such as world/listener."
         )

@@ -283,13 +283,13 @@ class OwnListenerSection:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighboursSection:
-    """Look-alikes of the training images, used as negatives by a contrastive reward.
+    """Look-alikes of the training images, used as negatives by contrastive rewards.
 
     Args:
         kind: the nearest images, or random ones as a control.
         path: a file that tellapart mine wrote; null mines the training images at the start, once per listener and data set.
         k: neighbours of each image.
-        listener: the model that mines them: a model folder, a Hugging Face id, or world/listener; null takes the reward's.
+        listener: the model that mines them: a model folder, a Hugging Face id, or world/listener; null takes the recipe's.
     """
 
     kind: Literal["nearest", "random"] = "nearest"

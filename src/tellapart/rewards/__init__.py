@@ -116,6 +116,11 @@ SHIPPED: dict[str, RewardKind] = {
         "tellapart.rewards.likelihood:Likelihood",
         ("listener", "gallery"),
     ),
+    "lookalikes": RewardKind(
+        "log-probability of the image among it and its mined look-alikes, given the caption; -12 to 0",
+        "tellapart.rewards.lookalikes:Lookalikes",
+        ("listener", "neighbours"),
+    ),
     "oracle": RewardKind(
         "the exact truth about the built-in world, 0 if false, else up to 1.1 for telling details: a control, not a method",
         "tellapart.world.oracle:Oracle",

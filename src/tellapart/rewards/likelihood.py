@@ -43,12 +43,10 @@ class Likelihood:
     def __init__(
         self, listener: ClipListener | LateListener, gallery: Sequence[str], *, floor: NegativeFloat = -12.0
     ) -> None:
-        from tellapart.listeners.late import LateListener  # and transformers, which the options of a recipe do without
-
         self.listener, self.floor = listener, floor
         self._gallery = list(dict.fromkeys(gallery))
         self._known = set(self._gallery)
-        self._compare = _late(listener) if isinstance(listener, LateListener) else _dual(listener)
+        self._compare = comparison(listener)
 
     @torch.no_grad()
     def __call__(self, rollout: Rollout) -> Tensor:
@@ -61,9 +59,7 @@ class Likelihood:
         images = [*self._gallery, *dict.fromkeys(name for name in ids if name not in self._known)]
         row, column = ({name: i for i, name in enumerate(names)} for names in (distinct, images))
         rows = torch.tensor([row[text] for text in rollout.texts])
-        # In bfloat16 the logits of look-alikes, tens with differences of tenths, would be rounded to steps of an eighth.
-        with torch.autocast(self.listener.device.type, enabled=False):
-            logits = self._compare(distinct, images)
+        logits = self._compare(distinct, images)
         total = logits[:, : len(self._gallery)].logsumexp(dim=1).cpu()[rows]
         own = logits.cpu()[rows, torch.tensor([column[name] for name in ids])]
         inside = torch.tensor([name in self._known for name in ids])
@@ -75,10 +71,18 @@ Compare = Callable[[list[str], list[str]], Tensor]
 """N texts and M image ids -> ``[N, M]`` float32 logits."""
 
 
-def _dual(listener: ClipListener) -> Compare:
+def comparison(listener: ClipListener | LateListener) -> Compare:
+    """How a listener compares texts with images that it knows, outside of any autocast: a dual encoder at its own temperature, a
+    late-interaction listener by log-probabilities."""
+    from tellapart.listeners.late import LateListener  # and transformers, which the options of a recipe do without
+
+    if isinstance(listener, LateListener):
+        return listener.logprobs
     scale = listener.logit_scale.detach().exp()
-    return lambda texts, ids: (scale * listener.encode_texts(texts) @ listener.encode_ids(ids).T).float()
 
+    def compare(texts: list[str], ids: list[str]) -> Tensor:
+        # In bfloat16 the logits of look-alikes, tens with differences of tenths, would be rounded to steps of an eighth.
+        with torch.autocast(listener.device.type, enabled=False):
+            return (scale * listener.encode_texts(texts) @ listener.encode_ids(ids).T).float()
 
-def _late(listener: LateListener) -> Compare:
-    return listener.logprobs
+    return compare

@@ -309,9 +309,7 @@ def _of_model(kind: RewardKind) -> bool:
     return set(kind.needs) <= set(_OPENERS) and not kind.needs_context
 
 
-def _require_options(
-    make: Callable[..., Any], given: Sequence[str], what: str, *, fixed: Collection[str] = ()
-) -> None:
+def _require_options(make: Callable[..., Any], given: Sequence[str], what: str, *, fixed: Collection[str] = ()) -> None:
     """Raise where an option was given that ``make`` does not have, or that is fixed.
 
     Raises:
@@ -348,7 +346,9 @@ def _matcher(model: Any, device: torch.device, opening: Mapping[str, Any]) -> An
 def _language_model(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
     from tellapart.rewards.language_model import LanguageModel
 
-    return _opened_by(LanguageModel.from_pretrained, model, opening).to(device) if isinstance(model, str | Path) else model
+    return (
+        _opened_by(LanguageModel.from_pretrained, model, opening).to(device) if isinstance(model, str | Path) else model
+    )
 
 
 def _grammar(model: Any, device: torch.device, opening: Mapping[str, Any]) -> Any:
