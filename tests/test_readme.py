@@ -84,6 +84,12 @@ def test_the_readmes_selected_checkpoint_is_of_the_results():
     assert f"which has {cells[2]}, {cells[3]} and {cells[4]} in row 3" in " ".join(README.split())
 
 
+def test_the_readmes_best_recipe_is_of_the_results():
+    page = (ROOT / "docs" / "results" / "world-sharp.md").read_text(encoding="utf-8")
+    cells = next(line for line in page.splitlines() if line.startswith("| sharp truth | last |")).split(" | ")
+    assert f"`world_ved_dico_truth_sharp`, has [{cells[2]}, {cells[3]} and {cells[4]}](" in README
+
+
 def anchors(page: Path) -> set[str]:
     """What a link may name behind ``#``: headings in small letters, spaces as hyphens, without signs."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -48,6 +48,12 @@ def made_by_intel() -> bool:
         return "GenuineIntel" in platform.processor()
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has instructions for products of bfloat16 (AVX512-BF16, AMX); without them torch imitates them."""
+    known = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return known is not None and known()
+
+
 @dataclass(frozen=True)
 class Range:
     """Products of ``[rows, K]`` and ``[columns, K]`` that go through oneDNN.

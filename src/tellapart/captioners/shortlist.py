@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tellapart.captioners.unchanged import Weights
+from tellapart.products import multiplies_bfloat16
 
 LEAST = 2**22
 """Weights of an output embedding from which a shortlist is quicker: smaller ones stay in a processor's cache."""
@@ -55,14 +56,9 @@ def quick(weight: Tensor) -> bool:
         and weight.dtype == torch.float32
         and weight.numel() >= LEAST
         and not weight.is_inference()  # torch counts no changes of such
-        and _multiplies_bfloat16()
+        and multiplies_bfloat16()
         and _multiplies_exactly()
     )
-
-
-def _multiplies_bfloat16() -> bool:
-    known = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return known is not None and known()
 
 
 def _multiplies_exactly() -> bool:

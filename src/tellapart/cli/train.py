@@ -83,10 +83,10 @@ def _dry_run(recipe: Recipe) -> int:
 
 
 EXAMPLES = (
-    "tellapart train world_ved_dico --output_dir runs/x",
-    "tellapart train world_ved_dico --objective.beta 0.1 --seed 1 --output_dir runs/y",
+    "tellapart train world_ved_dico_truth --output_dir runs/x",
+    "tellapart train world_ved_dico_truth --objective.beta 0.1 --seed 1 --output_dir runs/y",
     "tellapart train coco_blip_wtf_rl --method scst --dry_run",
-    "tellapart train world_ved_dico --output_dir runs/x --resume_from_checkpoint last",
+    "tellapart train world_ved_dico_truth --output_dir runs/x --resume_from_checkpoint last",
 )
 """Shown in the help."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
+from tellapart.products import multiplies_bfloat16
 from tellapart.recipe import own_listener as owned
 from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
@@ -48,6 +50,8 @@ from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.sharding import check_sharding
 from tellapart.recipe.soft_listeners import load_retriever
 from tellapart.training.start import two_pictures
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     whole = dry_run or recipe.training.shard == "none"
     if whole:  # else it may not fit: it is cut on its way to the device, and checked then
         captioner.to(device())
+    _tell_of_bfloat16(recipe)
     use_num_frames(captioner, section.num_frames, "data.num_frames")
     collate = collate_of(captioner, features)
     # train checks again; here a wrong model is reported before the listener has read every image
@@ -133,6 +138,15 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     skipped = list(dict.fromkeys(skipped + parts.skipped + skipped_watched))
     data = training_data(recipe, dataset, collate, further=read_further(parts))
     return Built(recipe, captioner, objective, dataset, data, watch, skipped)
+
+
+def _tell_of_bfloat16(recipe: Recipe) -> None:
+    """Say where captions would be drawn in a precision that this processor imitates."""
+    if recipe.captioner.rollout_dtype == "bfloat16" and device().type == "cpu" and not multiplies_bfloat16():
+        logger.warning(
+            "note: this processor has no instructions for bfloat16, so captioner.rollout_dtype makes drawing slower: leave it "
+            "out."
+        )
 
 
 def check_together(recipe: Recipe) -> None:
