@@ -377,7 +377,7 @@ def test_a_resumed_log_counts_its_later_line(study):
     setting = study.chosen("a")
     task = study.task("a", setting, 0)
     note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
-    fresh = study.task("a", setting, 0)
+    fresh = Study(study.file, study.sweep.root).task("a", setting, 0)
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ class Study:
         self.file, self.derive = file, derive
         self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})}, kept=kept)
         self._read: dict[Path, dict[str, float]] = {}
+        self._tasks: dict[str, Task] = {}
         self.notes = Notes((kept or root) / NOTES, root / NOTES)
         self.build = build
 
@@ -138,11 +140,18 @@ class Study:
         return [self.task(name, setting, seed) for seed in self.search_seeds]
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
-        """A training or, of a row that is a start captioner, its measurement.
+        """A training or, of a row that is a start captioner, its measurement; made once, since finding its key and reading its log
+        take most of the time that a page takes.
 
         Raises:
             FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.
         """
+        known = json.dumps([name, setting.recipe, dict(setting.overrides), seed, *measures], sort_keys=True, default=str)
+        if known not in self._tasks:
+            self._tasks[known] = self._task(name, setting, seed, measures)
+        return self._tasks[known]
+
+    def _task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]]) -> Task:
         shown = f"{name} ({points_text(self.file.rows[name], setting)}seed {seed})"
         if source := self.file.rows[name].captioner_of:
             trained = self.task(source, self.chosen(source), seed)
