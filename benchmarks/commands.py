@@ -90,7 +90,10 @@ def main() -> None:
             "`train world_blip2_vlrm --help`": lambda: ["train", "world_blip2_vlrm", "--help"],
             "`caption`, one process": lambda: [*caption, "1"],
             "`caption`, two processes": lambda: [*caption, "2"],
-            **{f"`score`, {n:,} captions": lambda n=n, r=r: made_up(folder, n, r) for n, r in IMAGES.items()},
+            **{
+                f"`score`, {n:,} captions, references of each: {r}": lambda n=n, r=r: made_up(folder, n, r)
+                for n, r in IMAGES.items()
+            },
         }
         for title, command in commands.items():
             words = command()

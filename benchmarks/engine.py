@@ -9,6 +9,9 @@ the marks of the processor's kind.
 
 BLIP and BLIP-2 with OPT, at world-like widths, are drawn from pixels to captions on both sides.
 
+Where the processor has instructions for bfloat16, rows "in bfloat16" draw under autocast on both sides, ours by
+``rollout_dtype``, which also measures how far log-probabilities are from float32's on two images.
+
 Both sides have the optimiser that tellapart trains with, fused AdamW, and both count numbers below float32's normal ones as 0:
 random weights make many of them, and without that the ratio would tell of little else on an Intel processor.
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import math
 import statistics
 import time
@@ -59,7 +63,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from tellapart.captioners import reading
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.objectives.dico import DiCO, classify
-from tellapart.products import made_by_intel, product
+from tellapart.products import made_by_intel, multiplies_bfloat16, product
 from tellapart.training.denormals import denormals_flushed
 from tellapart.types import Batch, Decoding
 
@@ -197,14 +201,16 @@ def drawing(setting: Setting, repeats: int) -> Iterator[Row]:
     model = build(setting)
     peer = copy.deepcopy(model)
     captioner = captioner_of(model, setting)
-    for name, (theirs, ours) in WAYS.items():
+    for rounded, name in itertools.product((False, True) if multiplies_bfloat16() else (False,), WAYS):
+        theirs, ours = WAYS[name]
+        captioner.rollout_dtype = "bfloat16" if rounded else "float32"
         images = batch(setting, setting.images[name == "5 beams"])
         with torch.no_grad():
             encoded = captioner.encode(images)
 
-        def generate(encoded: Any = encoded, theirs: dict[str, Any] = theirs) -> Tensor:
+        def generate(encoded: Any = encoded, theirs: dict[str, Any] = theirs, rounded: bool = rounded) -> Tensor:
             fresh = BaseModelOutput(last_hidden_state=encoded.states)
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=rounded):
                 return peer.generate(encoder_outputs=fresh, max_new_tokens=LONGEST, **theirs)
 
         def own(images: Batch = images, encoded: Any = encoded, ours: dict[str, Any] = ours) -> Tensor:
@@ -212,7 +218,8 @@ def drawing(setting: Setting, repeats: int) -> Iterator[Row]:
 
         found = generate(), own()
         note = f"mean length {float((found[1] != 0).sum(dim=1).float().mean()):.1f}"
-        yield compare(name, generate, own, repeats, note if name == "5 samples" else f"{note}, {equal(*found)}")
+        note = note if rounded or name == "5 samples" else f"{note}, {equal(*found)}"
+        yield compare(name + ", in bfloat16" * rounded, generate, own, repeats, note)
 
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -140,13 +140,15 @@ class Study:
         return [self.task(name, setting, seed) for seed in self.search_seeds]
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
-        """A training or, of a row that is a start captioner, its measurement; made once, since finding its key and reading its log
-        take most of the time that a page takes.
+        """A training or, of a row that is a start captioner, its measurement; made once, since its key and its log take most of the
+        time that a page takes.
 
         Raises:
             FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.
         """
-        known = json.dumps([name, setting.recipe, dict(setting.overrides), seed, *measures], sort_keys=True, default=str)
+        known = json.dumps(
+            [name, setting.recipe, dict(setting.overrides), seed, *measures], sort_keys=True, default=str
+        )
         if known not in self._tasks:
             self._tasks[known] = self._task(name, setting, seed, measures)
         return self._tasks[known]
