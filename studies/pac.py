@@ -299,12 +299,12 @@ def write_page(found: Found, path: Path) -> None:
     """
     sections = [
         _head(found),
+        folded("## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found)),
         reading(path),
         "## Correlation with quality, all captions of test\n\n" + _correlations(found),
         folded("## Differences\n\n" + _differences(found)),
         folded("## Which of two captions of an image\n\n" + _preferences(found)),
         folded("## The captions\n\n" + _captions(found)),
-        folded("## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found)),
     ]
     write_text(path, "\n\n".join(sections) + "\n")
 

@@ -140,8 +140,8 @@ class Study:
         return [self.task(name, setting, seed) for seed in self.search_seeds]
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
-        """A training or, of a row that is a start captioner, its measurement; made once, since its key and its log take most of the
-        time that a page takes.
+        """A training or, of a row that is a start captioner, its measurement; made once, since its key and its log take most of
+        the time that a page takes.
 
         Raises:
             FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.

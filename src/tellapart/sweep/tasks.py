@@ -167,6 +167,10 @@ class Task:
 
     def watched(self) -> dict[int, dict[str, float]]:
         """Step -> the metrics of the recipe's own evaluation."""
+        return self._watched
+
+    @cached_property
+    def _watched(self) -> dict[int, dict[str, float]]:
         found: dict[int, dict[str, float]] = {}
         for line in self.history:
             metrics = {k.removeprefix("eval_"): v for k, v in line.items() if k.startswith("eval_")}

@@ -65,7 +65,13 @@ _LSTM = {
     "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
     "small": {"steps": 40, "batch_size": 32, "learning_rate": 3e-3},
 }
-_ATTENTION = _LSTM | {"small": _LSTM["small"] | {"steps": 30}}
+_ATTENTION = _LSTM | {"small": _LSTM["small"] | {"steps": 20}}
+
+
+def _sharp(schedules: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of a stage over the sharp tower: in the small world it need not learn as much as the one that it repeats."""
+    return schedules | {"small": schedules["small"] | {"steps": 30}}
+
 
 STAGES = {
     "world/backbone": Stage("backbone", "build_backbone", _BACKBONE),
@@ -89,7 +95,7 @@ STAGES = {
         {
             # After 1500 steps, with nearly these rates of false texts, binding is right in 73 %, after 2500 in 91 %.
             "full": {"steps": 2500, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            "small": {"steps": 20, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
         },
         needs=("world/listener",),
         use="similarity",
@@ -99,7 +105,7 @@ STAGES = {
         "build_grammar",
         {
             "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 80, "batch_size": 48, "learning_rate": 5e-3},
+            "small": {"steps": 50, "batch_size": 48, "learning_rate": 5e-3},
         },
         needs=("world/listener",),
     ),
@@ -116,9 +122,9 @@ STAGES = {
         {"full": _BACKBONE["full"] | {"steps": 4000}, "small": _BACKBONE["small"] | {"steps": 80}},
     ),
     "world/sharp-verifier": Stage(
-        "verifier", "build_verifier", _VERIFIER, needs=("world/sharp-backbone",), use="truth"
+        "verifier", "build_verifier", _sharp(_VERIFIER), needs=("world/sharp-backbone",), use="truth"
     ),
-    "world/xe-sharp": Stage("captioner", "build_xe", _XE, needs=("world/sharp-backbone",)),
+    "world/xe-sharp": Stage("captioner", "build_xe", _sharp(_XE), needs=("world/sharp-backbone",)),
     "world/lstm": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
     "world/att2in2": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
     "world/updown": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
@@ -150,7 +156,7 @@ STAGES = {
         "build_language_model",
         {
             "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
-            "small": {"steps": 40, "batch_size": 48, "learning_rate": 4e-3},
+            "small": {"steps": 25, "batch_size": 48, "learning_rate": 4e-3},
         },
     ),
     "world/video-backbone": Stage(
@@ -167,7 +173,7 @@ STAGES = {
         "build_listener",
         {
             "full": {"steps": 2200, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
+            "small": {"steps": 25, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
         },
         needs=("world/video-backbone",),
         use="motion",
