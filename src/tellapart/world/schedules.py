@@ -95,7 +95,7 @@ STAGES = {
         {
             # After 1500 steps, with nearly these rates of false texts, binding is right in 73 %, after 2500 in 91 %.
             "full": {"steps": 2500, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-            "small": {"steps": 20, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
         },
         needs=("world/listener",),
         use="similarity",
@@ -105,7 +105,7 @@ STAGES = {
         "build_grammar",
         {
             "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 50, "batch_size": 48, "learning_rate": 5e-3},
+            "small": {"steps": 80, "batch_size": 48, "learning_rate": 5e-3},
         },
         needs=("world/listener",),
     ),
