@@ -164,3 +164,12 @@ def test_gelu_as_one_operation_is_that_of_transformers():
     wanted = model(inputs)
     fuse(model)
     assert (model(inputs) - wanted).abs().max() < 1e-6
+
+
+def test_a_processor_held_to_avx2_multiplies_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for capability, known in (("AVX512", True), ("AVX2", False)):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda capability=capability: capability)
+        assert products.multiplies_bfloat16() == known
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    assert not products.multiplies_bfloat16()

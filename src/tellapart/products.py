@@ -49,9 +49,10 @@ def made_by_intel() -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for products of bfloat16 (AVX512-BF16, AMX); without them torch imitates them."""
+    """Whether the processor has instructions for products of bfloat16 (AVX512-BF16, AMX), and torch may use them; without them it
+    imitates them."""
     known = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return known is not None and known()
+    return known is not None and known() and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 @dataclass(frozen=True)
