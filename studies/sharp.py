@@ -25,9 +25,11 @@ TRAINED = {
 
 
 EXACT = "exact_recall@1"
+ORACLE = "sharp oracle"
 WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY = " without truth", " without likelihood", ", gallery of 100"
+LOOKALIKES, SCST, OVER_BEAMS = " among look-alikes", " by SCST", " by SCST over beams"
 PARTS = {
-    WHOLE: dict.fromkeys((WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY, " by SCST", " by SCST over beams"), EXACT),
+    WHOLE: dict.fromkeys((WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY, LOOKALIKES, SCST, OVER_BEAMS), EXACT),
     WORDED: {WITHOUT_TRUTH: "truthful", WITHOUT_LIKELIHOOD: EXACT, SMALL_GALLERY: EXACT},
 }
 """Recipe -> what the names of rows with one part changed have more -> the metric that the part is for."""
@@ -43,6 +45,7 @@ def claims(study: Study) -> Iterator[Claim]:
         yield reached(study, row, "bar", BAR)
         yield worded(study, row, "xe-sharp", "last")
         yield behind(study, row + BY_SHARP, study.shown(), "row", "last")
+    yield higher(study, ORACLE, WHOLE, EXACT)
     yield higher(study, WORDED, WHOLE, "CIDEr")
     for row, parts in PARTS.items():
         yield from (higher(study, row, row + part, metric) for part, metric in parts.items())
@@ -56,9 +59,11 @@ def sections(study: Study) -> Iterator[str]:
     yield over_values(study, f"{WORDED} over its smaller weights", "reward.cider_d", "smaller weight")
     for row in (WHOLE, WORDED):
         yield over_values(study, f"{row} over its other rates", "training.learning_rate", "other rate")
+    yield over_values(study, ORACLE, "training.learning_rate", "rate")
+    yield over_values(study, f"{WHOLE}{LOOKALIKES}", "reward.lookalikes", "weight")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
-    yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))
+    yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys((*trained, ORACLE), "last"))
 
 
 if __name__ == "__main__":

@@ -139,8 +139,8 @@ def test_sharp(tmp_path, row, changed, holds):
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)]
-    assert (found[:9], found[-8:-3]) == (holds, [True] * 5)
-    assert found[9:-8] + found[-3:] == [False] * 19, "the last three rows are as the start"
+    assert (found[:9], found[-9:-3]) == (holds, [True] * 6)
+    assert found[9:-9] + found[-3:] == [False] * 20, "the last three rows and the oracle's are as the start"
 
 
 def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
@@ -189,6 +189,7 @@ def test_the_sharp_recipe_in_peoples_wording(tmp_path, worded, place, row, chang
 
 
 CHANGED = [
+    (sharp.ORACLE, sharp.WHOLE, "exact_recall@1"),
     (sharp.WORDED, sharp.WHOLE, "CIDEr"),
     *((row, row + part, metric) for row, parts in sharp.PARTS.items() for part, metric in parts.items()),
 ]
@@ -202,7 +203,9 @@ def test_each_part_of_the_sharp_recipes(tmp_path, near):
     def on_test(shown, task, decoding, point):
         usual = dict.fromkeys(("exact_recall@1", "truthful", "CIDEr"), 60.0) | {"grammatical": 99.8}
         whole = {metric: 80.0 + task.seed for row, _, metric in CHANGED if row == shown}
-        return usual | whole | ({near[2]: 81.0} if shown == near[1] and point == "last" else {})
+        whole |= {"exact_recall@1": 90.0} if shown == sharp.ORACLE else {}
+        most = 91.0 if near[0] == sharp.ORACLE else 81.0
+        return usual | whole | ({near[2]: most} if shown == near[1] and point == "last" else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)][-len(CHANGED) :]
