@@ -270,6 +270,13 @@ def test_a_row_that_begins_with_another_ones_captioner_is_found_without_its_weig
         for place in task.measures:
             note_measured(task, place, {"selected": {"CIDEr": 1.0}, "last": {"CIDEr": 1.0}})
     keep(known(Study(file, root)), archive)
+    one, weights = Study(file, root), sources[0].captioner() / "model.safetensors"
+    folders = []
+    for content in (b"others", b"0"):
+        weights.write_bytes(content)
+        sources[0].note_captioner()
+        folders.append(one.task("c", one.chosen("c"), 0, one.file.measures_of("c")).folder)
+    assert folders[0] != folders[1] == one.measured["c"][0].folder, "other weights, another key"
     again = Study(file, other, kept=restore(archive, other))
     assert [task.folder.name for task in known(again)] == [task.folder.name for task in known(Study(file, root))]
     assert all(task.done() for task in known(again))

@@ -140,12 +140,16 @@ class Study:
         return [self.task(name, setting, seed) for seed in self.search_seeds]
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
-        """A training or, of a row that is a start captioner, its measurement; made once, since its key and its log take most of
-        the time that a page takes.
+        """A training or, of a row that is a start captioner, its measurement.
+
+        It is made once, since its key and its log take most of the time that a page takes; but of a row that begins with another
+        one's captioner each time, since its key changes with that captioner's weights.
 
         Raises:
             FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.
         """
+        if self.file.rows[name].captioner_of:
+            return self._task(name, setting, seed, measures)
         known = json.dumps(
             [name, setting.recipe, dict(setting.overrides), seed, *measures], sort_keys=True, default=str
         )
