@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,10 +53,7 @@ class Lookalikes:
         """
         own = list(rollout.batch.ids)
         groups = [[name, *near] for name, near in zip(own, self.neighbours.of(own), strict=True)]
-        distinct, images = (
-            list(dict.fromkeys(rollout.texts)),
-            list(dict.fromkeys(name for row in groups for name in row)),
-        )
+        distinct, images = list(dict.fromkeys(rollout.texts)), list(dict.fromkeys(chain(*groups)))
         row, column = ({name: i for i, name in enumerate(names)} for names in (distinct, images))
         logits = self._compare(distinct, images).cpu()[torch.tensor([row[text] for text in rollout.texts])]
         columns = torch.tensor([[column[name] for name in group] for group in groups])
