@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 
+LEAST_TOKENS = 3
+"""Of a generated caption where the captioner would write none."""
+
+
 @dataclass(frozen=True)
 class BuiltListener:
     """The parts of a training.
@@ -327,7 +331,12 @@ def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[
 
 
 def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
-    """One greedy caption of every image by the recipe's captioner; the cache keeps them."""
+    """One greedy caption of every image by the recipe's captioner; the cache keeps them. Where it writes nothing, its caption of
+    ``LEAST_TOKENS`` tokens or more.
+
+    Raises:
+        UsageError: these are blank, too.
+    """
     from tellapart.data.dataset import Collate
     from tellapart.pretraining.start_captions import start_captions
     from tellapart.recipe.models import device, load_captioner
@@ -337,11 +346,18 @@ def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[st
     section = CaptionerSection(model_name_or_path=str(recipe.pac.captioner))
     captioner = load_captioner(section, size=recipe.data.size).to(device())
     collate = Collate({captioner.name: captioner.process})
-    drawn = start_captions(captioner, dataset, dataset.ids, collate, Decoding()).texts
-    blank = next((image_id for image_id, text in drawn.items() if not text.strip()), None)
-    if blank is not None:
-        raise UsageError(f"{recipe.pac.captioner} writes nothing for image {blank!r}: name another pac.captioner.")
+    drawn = {**start_captions(captioner, dataset, dataset.ids, collate, Decoding()).texts}
+    if blank := _blank(drawn):
+        longer = Decoding(min_new_tokens=LEAST_TOKENS)
+        drawn |= start_captions(captioner, dataset, blank, collate, longer).texts
+    if still := _blank(drawn):
+        raise UsageError(f"{recipe.pac.captioner} writes nothing for image {still[0]!r}: name another pac.captioner.")
     return {image_id: [text] for image_id, text in drawn.items()}
+
+
+def _blank(texts: Mapping[str, str]) -> list[str]:
+    """Ids of images whose caption has no words."""
+    return [image_id for image_id, text in texts.items() if not text.strip()]
 
 
 def _generated_images(recipe: ListenerRecipe, listener: ClipListener, dataset: CaptionDataset) -> dict[str, Any]:
