@@ -102,6 +102,13 @@ def test_sr_pl_rewards_captions_of_unlabelled_images_by_retrieval_alone(recipe, 
     assert all("eval_own_listener_R@1" in line for line in lines if "eval_CIDEr" in line)
 
 
+def test_sr_pl_needs_some_captions(recipe, unlabelled, tmp_path, capsys):
+    """Without any, the reward of the recipe was never asked, and nothing said so."""
+    path = recipe("sr_pl", data={"path": str(unlabelled)}, unlabelled=None, evaluation={"split": None})
+    told = said(capsys, ["train", path, "--reward.cider_d", "0", "--reward.clip_s", "1"])
+    assert "method sr_pl asks its reward of images with human captions, but no image of" in told
+
+
 def test_sr_pl_without_unlabelled_images_is_sr_fl(recipe, tmp_path):
     assert main(["train", recipe("sr_pl"), "--unlabelled", "null", "--evaluation.split", "null"]) == 0
     [line, *_] = [line for line in history(tmp_path / "sr_pl") if "loss" in line]

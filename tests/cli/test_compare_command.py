@@ -46,7 +46,7 @@ def test_a_run_that_selected_its_start_says_so(seeds, tmp_path, capsys):
     capsys.readouterr()
     assert run("compare", *copies, "--format", "csv", "--samples", "50") == 0
     said = capsys.readouterr().err
-    assert "note: xe-0 selected step 0, so its row is that of its start." in said
+    assert "note: xe-0 selected step 0, so what is shown of it is its start." in said
     assert "xe-1 selected" not in said
 
 

@@ -18,6 +18,8 @@ from tellapart.cli.main import main
 from tellapart.data.features.open import open_features
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
+from tellapart.recipe.feature_inputs import needs_pictures
+from tellapart.recipe.recipe import Recipe
 from tiny_models import redraw
 
 TYPES = ("fc_lstm", "att2in2", "updown")
@@ -205,6 +207,24 @@ def test_an_image_without_features_stops_or_is_left_out(album, tmp_path, capsys)
     left = (tmp_path / "run" / "skipped_images.txt").read_text()
     assert [line.split("\t")[0] for line in left.splitlines()] == ["3", "5", "9"]
     assert "hold no region" in left
+
+
+@pytest.mark.parametrize(
+    ("changes", "looks"),
+    [
+        ({"reward": ["cider_d"]}, False),
+        ({"reward": [{"name": "clip_s", "listener": {"path": "x"}}]}, True),
+        ({"reward": [{"name": "itm", "matcher": {"model": "x"}}]}, True),
+        ({"reward": ["lookalikes"], "neighbours.listener": "x"}, True),
+    ],
+)
+def test_what_looks_at_pictures_next_to_features(changes, looks):
+    """Else on_error: skip left broken pictures in the data of a training whose reward's own listener reads them."""
+    recipe = Recipe.load(
+        {"method": "scst", "captioner": {"model_name_or_path": "new/fc_lstm"}, "data": {"path": "x", "features": "f"}},
+        changes,
+    )
+    assert needs_pictures(recipe) == looks
 
 
 @pytest.mark.parametrize(

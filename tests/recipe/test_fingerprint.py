@@ -90,13 +90,15 @@ def test_files_that_a_training_reads_are_part_of_its_data(tmp_path, name):
     file = tmp_path / "read.json"
     file.write_text("{}")
 
-    def told(path, users):
+    def told(path, users, own=None):
+        entry = SimpleNamespace(parts={} if own is None else {name: SimpleNamespace(path=own)})
         recipe = SimpleNamespace(
-            users=lambda part: users if part == name else [], parts={name: SimpleNamespace(path=path)}
+            users=lambda part: users if part == name else [], parts={name: SimpleNamespace(path=path)}, reward=(entry,)
         )
         return read_further(SimpleNamespace(recipe=recipe))  # type: ignore[arg-type]
 
     assert told(None, ["method wtf_rl"]) == told(str(file), []) == told("world", ["reward.x"]) == ""
     before = told(file, ["method wtf_rl"])
+    assert told(None, [], own=file) == before, "a reward may have a file of its own"
     file.write_text("[]")
-    assert "" != told(file, ["method wtf_rl"]) != before != ""
+    assert "" != told(file, ["method wtf_rl"]) == told(None, [], own=file) != before != ""

@@ -10,6 +10,7 @@ from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.listeners.mining import mine
+from tellapart.listeners.neighbours import Neighbours
 from tellapart.recipe.build import build, check_together
 from tellapart.recipe.recipe import Recipe
 from tiny.matchers import tiny_blip_itm
@@ -110,10 +111,47 @@ def test_a_late_listener_serves_both_and_judges(materials, verifier, tmp_path, c
     assert "judge R@1" in capsys.readouterr().out
 
 
-def test_a_late_listener_has_no_cosines(materials, verifier, tmp_path):
-    path = materials.recipe(tmp_path, "scst", reward={"clip_s": 1.0}, listener={"path": str(verifier)})
-    with pytest.raises(UsageError, match="compares word by word and has no cosines"):
+@pytest.mark.parametrize("method", ["scst", "wtf", "vlrm_rs"])
+def test_a_late_listener_has_no_cosines(method, materials, verifier, tmp_path):
+    more = {"objective": {"max_new_tokens": 8}, "reward": None if method == "wtf" else {"clip_s": 1.0}}
+    more |= {"reward": {"cider_d": 1.0}} if method == "vlrm_rs" else {}
+    more |= {"critic": {"lora": None}} if method == "vlrm_rs" else {}
+    path = materials.recipe(tmp_path, method, listener={"path": str(verifier)}, **more)
+    with pytest.raises(UsageError, match=r"compares word by word and has no cosines, which .* needs"):
         build(Recipe.load(path))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("prefix", "A photo depicts "), ("base", "x"), ("text_pooling", "sentence_mean")]
+)
+def test_a_late_listener_has_no_options_of_a_clip(option, value, materials, verifier, tmp_path):
+    section = {"path": str(verifier), option: value}
+    for more in ({"listener": section}, {"reward": [{"name": "likelihood", "listener": section}]}):
+        path = materials.recipe(tmp_path, "scst", **({"reward": ["likelihood"]} | more))
+        with pytest.raises(UsageError, match=r"prefix out|base is for a checkpoint file|text_pooling is for CLIP"):
+            build(Recipe.load(path))
+
+
+def test_a_late_listener_may_be_named_as_what_it_is(materials, verifier, tmp_path):
+    matcher = {"model": str(verifier), "kind": "late"}
+    built = build(Recipe.load(materials.recipe(tmp_path, "scst", reward=["truth"], matcher=matcher)))
+    assert built.objective.reward.rewards["truth"].matcher.rollout_logits is not None
+
+
+def test_a_file_of_neighbours_decides_their_number(materials, tmp_path):
+    dataset = load_dataset(materials.data, split="train")
+    Neighbours.random(dataset.ids, 3).save(tmp_path / "near.parquet")
+
+    def built(**more):
+        near = {"path": str(tmp_path / "near.parquet"), **more}
+        return build(Recipe.load(materials.recipe(tmp_path, "scst", reward=["lookalikes"], neighbours=near)))
+
+    for more in ({}, {"k": 3}):
+        assert built(**more).objective.reward.rewards["lookalikes"].neighbours.k == 3
+    with pytest.raises(UsageError, match=r"neighbours\.k is 2, but .*near\.parquet has 3 neighbours of each image"):
+        built(k=2)
+    with pytest.raises(UsageError, match=r"were mined: leave neighbours\.listener out"):
+        built(listener=str(materials.listener))
 
 
 def test_the_oracle_is_refused_on_photos(materials, tmp_path):

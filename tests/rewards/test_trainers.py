@@ -215,6 +215,33 @@ def test_what_cannot_be_given_away(listener):
         for_trl("clip_s")
 
 
+def test_what_trainers_give_besides_text(listener, tmp_path):
+    """A call of a tool has no text, a conversation may be empty, a caption missing; columns of another length do not fit."""
+    reward = for_trl("clip_s", model=listener)
+    picture = images(1)[0]
+    conversations = [[{"role": "assistant", "content": None}], [], [{"role": "assistant", "content": SAID[0]}], ""]
+    found = reward(completions=conversations, image=[picture] * 4)
+    said = reward(completions=[SAID[0], ""], image=[picture] * 2)
+    assert found == pytest.approx([said[1], said[1], said[0], said[1]], abs=1e-5)
+    with pytest.raises(UsageError, match="1 images came with 2 captions"):
+        reward(completions=SAID[:2], image=[picture])
+    cider = for_trl(
+        "cider_d", model=DocumentFrequencies.from_references({text: [text] for text in CAPTIONS[:9]}, end="<eos>")
+    )
+    assert cider(completions=SAID[:1], references=[[SAID[0], None]]) == cider(
+        completions=SAID[:1], references=[[SAID[0]]]
+    )
+    with pytest.raises(UsageError, match="3 references came with 1 captions"):
+        cider(completions=SAID[:1], references=[SAID[0]] * 3)
+
+
+def test_numbers_out_of_range_are_sentences(tmp_path):
+    matcher = tiny_blip_itm(tmp_path / "itm")
+    for name, option in (("truth", {"floor": 3}), ("claim_f1", {"true_from": 3})):
+        with pytest.raises(UsageError, match=f"reward {name}: "):
+            for_trl(name, model=matcher, device="cpu", **option)
+
+
 @pytest.mark.parametrize("make", [for_trl, for_verl])
 def test_options_that_are_none(listener, tmp_path, make):
     with pytest.raises(UsageError, match=r"'clampp' is not an option of reward clip_s: did you mean clamp\?"):

@@ -8,8 +8,11 @@ import torch
 
 from discriminator_fakes import tiny_listener
 from tellapart.errors import UsageError
+from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.neighbours import Neighbours
+from tellapart.rewards.claims import ClaimF1, ClaimPrecision
+from tellapart.rewards.context import ConfirmedContext
 from tellapart.rewards.likelihood import Likelihood
 from tellapart.rewards.lookalikes import Lookalikes
 from tellapart.rewards.truth import Truth
@@ -108,6 +111,12 @@ def test_lookalikes_are_the_softmax_over_the_image_and_its_own_look_alikes(kind,
 def test_every_other_image_as_look_alike_gives_the_likelihood(late):
     every = Neighbours(IDS, IDS, np.array([[1, 2], [2, 0], [0, 1]]), np.ones((3, 2)))
     torch.testing.assert_close(Lookalikes(late, every)(rollout()), Likelihood(late, IDS)(rollout()), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("reward", [Truth, ClaimPrecision, ClaimF1, ConfirmedContext])
+def test_a_dual_encoder_does_not_tell_what_is_true(reward):
+    with pytest.raises(UsageError, match="is a dual encoder, which gives no probability of a match"):
+        reward(DualMatcher(tiny_listener(seed=1)))
 
 
 def test_what_cannot_be_is_refused(late):

@@ -181,6 +181,10 @@ def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, monkeypatch
     if held:
         assert rows["reference"][2] == rows["captioner"][1]
         return
+    recipe["reward"] = [{"name": "clip_s", "listener": recipe["listener"]}]
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe | {"listener": {"path": None}}))
+    own = next(line for line in _told(tmp_path / "own.yaml") if line.startswith("listener of clip_s"))
+    assert own.split()[2:][2] == rows["listener"][2]
     assert "frozen" not in rows, "a small listener is on every device"
     monkeypatch.setattr(frozen, "LARGE", 2**10)
     assert _told(tmp_path / "recipe.yaml")[-1] == "frozen models of 0.0 MiB or more are shared, too: listener"

@@ -91,13 +91,13 @@ def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Poo
     from tellapart.evaluation.report.runs import read_run, with_start
 
     views = [read_run(Path(word), protocol=options.protocol) for word in words]
+    for view in views:
+        if view.selected_step == 0:
+            note(f"note: {view.name} selected step 0, so what is shown of it is its start.")
     if options.pool is not None:
         from tellapart.recipe.pooling import pool_seeds
 
         return pool_seeds(views, start=options.start)
-    for view in views:
-        if view.selected_step == 0:
-            note(f"note: {view.name} selected step 0, so its row is that of its start.")
     views = with_start(views) if options.start else views
     return compare_results(
         [view.result for view in views], samples=options.samples, seed=options.seed, confidence=options.confidence

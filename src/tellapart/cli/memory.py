@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tellapart.recipe.build import Built
     from tellapart.recipe.recipe import Recipe
+    from tellapart.recipe.sections import ListenerSection
     from tellapart.training.memory import PartMemory
 
 WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
@@ -91,26 +92,31 @@ def memory_of_configurations(recipe: Recipe) -> str:
         holds_start = recipe.kind.holds_start or recipe.objective.get("kl_coef")
         holder.reference = captioner.reference() if holds_start else None
         frozen = frozen_models({"reference": holder.reference}) if holds_start else {}
-        matcher, reader = recipe.parts.get("matcher"), recipe.parts.get("language_model")
-        models = {
-            "matcher": (matcher.model, matcher.dtype) if matcher is not None else (None, ""),
-            "language model": (reader.path, reader.dtype) if reader is not None else (None, ""),
-            "listener": (_configured_listener(recipe), "float32"),
-        }
-        for name, (path, dtype) in models.items():
-            if path is not None:
-                frozen[name] = configured_model(path, dtype, size=recipe.data.size)
+        for name, path, dtype in _reward_models(recipe):
+            frozen[name] = configured_model(path, dtype, size=recipe.data.size)
     return _told(recipe, memory_of(trained, frozen, kept), holder, list(frozen.values()))
 
 
-def _configured_listener(recipe: Recipe) -> str | None:
-    """Where the configuration of the listener is: a checkpoint file has none, but is as large as its base."""
+def _reward_models(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """Name, path and precision of the models that rewards ask: the recipe's, and those that rewards have for themselves."""
+    shared = {"listener": recipe.listener, **recipe.parts}
+    for owner, parts in (("", shared), *((f" of {entry.name}", entry.parts) for entry in recipe.reward)):
+        matcher, reader, listener = (parts.get(name) for name in ("matcher", "language_model", "listener"))
+        found = {
+            "matcher": (matcher.model, matcher.dtype) if matcher is not None else (None, ""),
+            "language model": (reader.path, reader.dtype) if reader is not None else (None, ""),
+            "listener": (_configured_listener(listener) if listener is not None else None, "float32"),
+        }
+        yield from ((f"{name}{owner}", path, dtype) for name, (path, dtype) in found.items() if path is not None)
+
+
+def _configured_listener(section: ListenerSection) -> str | None:
+    """Where the configuration of a listener is: a checkpoint file has none, but is as large as its base."""
     from tellapart.listeners.loading import CHECKPOINTS, PAC_BASE
 
-    path = recipe.listener.path
-    if path is None or Path(path).suffix not in CHECKPOINTS:
-        return path
-    return str(recipe.listener.base or PAC_BASE)
+    if section.path is None or Path(section.path).suffix not in CHECKPOINTS:
+        return section.path
+    return str(section.base or PAC_BASE)
 
 
 class _Holder:

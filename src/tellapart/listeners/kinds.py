@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError
 from tellapart.files import read_object
 
 FOLDER = "listener"
@@ -34,6 +35,23 @@ def is_vse(path: str | Path) -> bool:
 def is_late(path: str | Path) -> bool:
     """Whether a folder, or the run or checkpoint that it is of, holds a late-interaction listener."""
     return _read(path, "config.json").get("model_type") == LATE
+
+
+def require_cosines(listener: Any, who: str) -> None:
+    """Raise where a listener compares word by word.
+
+    Args:
+        listener: any listener.
+        who: the reward or method that needs cosines, as an error names it.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if not hasattr(listener, "encode_texts"):
+        raise UsageError(
+            f"the listener {listener.name!r} compares word by word and has no cosines, which {who} needs: use it with the "
+            "rewards truth, likelihood or lookalikes, and name a CLIP or SigLIP here."
+        )
 
 
 def reads_features(path: str | Path) -> bool:

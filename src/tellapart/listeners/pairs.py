@@ -24,6 +24,24 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
+def require_probabilities(matcher: Any, named: str, option: str = "matcher") -> None:
+    """Raise where a matcher does not decide whether a caption is true.
+
+    Args:
+        matcher: any matcher.
+        named: what an error calls it.
+        option: where a user names another.
+
+    Raises:
+        UsageError: it compares vectors, so it gives a cosine.
+    """
+    if not hasattr(matcher, "rollout_logits"):
+        raise UsageError(
+            f"{named} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, BLIP-2 "
+            f"or an instruct vision-language model as {option}."
+        )
+
+
 class PairMatcher(ABC):
     """A frozen model that reads an image and a text together, and gives two logits: it is not of the image, or it is.
 

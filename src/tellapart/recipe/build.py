@@ -11,6 +11,7 @@ from tellapart.captioners.contract import check_captioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.features.base import FeatureSet
 from tellapart.data.loader import TrainingData
+from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.fluency import PerplexityMeasure
 from tellapart.evaluation.grammar import GrammarMeasure
@@ -19,6 +20,7 @@ from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.frames import use_num_frames
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.kinds import require_cosines
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
@@ -117,6 +119,7 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     dataset, held, skipped = training_images(recipe, features)
     if recipe.kind.needs_references:
         dataset.require_references(f"method {recipe.method}")
+    _require_labelled(recipe, dataset)
     seed = recipe.training.seed
     captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed)
     whole = dry_run or recipe.training.shard == "none"
@@ -138,6 +141,16 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     skipped = list(dict.fromkeys(skipped + parts.skipped + skipped_watched))
     data = training_data(recipe, dataset, collate, further=read_further(parts))
     return Built(recipe, captioner, objective, dataset, data, watch, skipped)
+
+
+def _require_labelled(recipe: Recipe, dataset: CaptionDataset) -> None:
+    """Raise where a reward is asked of images with human captions alone, and there are none."""
+    asks = recipe.kind.needs_reward and "unlabelled" in recipe.kind.needs
+    if asks and not any(text.strip() for example in dataset for text in example.references):
+        raise UsageError(
+            f"method {recipe.method} asks its reward of images with human captions, but no image of {dataset.name} has one: give "
+            "such images as data.path and the others as unlabelled.path, or choose another method."
+        )
 
 
 def _tell_of_bfloat16(recipe: Recipe) -> None:
@@ -176,6 +189,7 @@ def build_objective(parts: Parts) -> Any:
         if name == "reward":
             given[name] = build_reward(parts)
         elif name == "listener":
+            require_cosines(parts(name), f"method {recipe.method}")
             given[name] = RememberingTexts(parts(name))
         elif name != "discriminator":
             given[name] = parts(name)

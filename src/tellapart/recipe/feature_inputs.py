@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -82,8 +83,15 @@ def needs_pictures(recipe: Recipe) -> bool:
         recipe.listener,
         recipe.evaluation,
         own=recipe.parts.get("own_listener"),
-        itm=bool(recipe.users("matcher")),
+        itm=bool(recipe.users("matcher")) or any(looks(entry.parts) for entry in recipe.reward) or looks(recipe.parts),
     )
+
+
+def looks(parts: Mapping[str, Any]) -> bool:
+    """Whether a model among the parts of a recipe or of a reward looks at pictures: a matcher or listener of a reward's own, or
+    one that mines neighbours."""
+    named = (("listener", "path"), ("matcher", "model"), ("neighbours", "listener"))
+    return any(getattr(parts.get(part), option, None) is not None for part, option in named)
 
 
 def opens_pictures(

@@ -142,9 +142,11 @@ def read_further(parts: Parts) -> str:
     if parts.recipe.users("unlabelled") and (joined := parts("unlabelled")) is not None:
         found.append(joined.images.ids)
     for name in ("neighbours", "questions"):
-        path = getattr(parts.recipe.parts.get(name), "path", None)
-        if parts.recipe.users(name) and path is not None and Path(path).expanduser().is_file():
-            found.append(digest(Path(path).expanduser()))
+        shared = [parts.recipe.parts.get(name)] if parts.recipe.users(name) else []
+        for section in (*shared, *(entry.parts.get(name) for entry in parts.recipe.reward)):
+            path = getattr(section, "path", None)
+            if path is not None and Path(path).expanduser().is_file():
+                found.append(digest(Path(path).expanduser()))
     return hashlib.sha256(json.dumps(found, default=vars).encode()).hexdigest() if found else ""
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -291,7 +291,7 @@ def _cosine_folder(path: str, size: str) -> str | Path:
     if is_late(folder):
         raise UsageError(
             f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
-            "listener of reward likelihood, or as evaluation.judge."
+            "listener of reward likelihood or lookalikes, or as evaluation.judge."
         )
     return folder
 
@@ -413,17 +413,13 @@ def load_pair_matcher(path: str, dataset: CaptionDataset, *, option: str, size: 
     Raises:
         UsageError: there is no such model, or it gives no probability.
     """
-    from tellapart.listeners.pairs import PairMatcher
+    from tellapart.listeners.pairs import require_probabilities
     from tellapart.rewards.matchers import open_matcher
 
     matcher = open_matcher(model_folder(path, size=size), name=option).to(device())
-    if not isinstance(matcher, PairMatcher):
-        raise UsageError(
-            f"{path} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, BLIP-2 "
-            f"or an instruct vision-language model as {option}."
-        )
+    require_probabilities(matcher, path, option)
     matcher.know_images(dataset)
-    return matcher
+    return cast("PairMatcher", matcher)
 
 
 def load_scorers(

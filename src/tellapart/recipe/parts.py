@@ -244,10 +244,17 @@ class Parts:
 def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipListener | LateListener:
     """The retriever that a reward or a method asks, which knows the training images or reads them with each batch."""
     from tellapart.recipe.models import load_listener, require_fit
-    from tellapart.recipe.soft_listeners import load_late, names_late
+    from tellapart.recipe.soft_listeners import load_only_late, names_late
 
     if names_late(section.path, parts.size):
-        late = load_late(section.path, name=label, size=parts.size)
+        late = load_only_late(
+            section.path,
+            name=label,
+            size=parts.size,
+            prefix=section.prefix,
+            base=section.base,
+            text_pooling=section.text_pooling,
+        )
         require_fit(section.path, "truth", data=parts.recipe.data.path, size=parts.size)
         late.cache_images(parts.dataset)
         return late
@@ -299,6 +306,11 @@ def neighbours(parts: Parts, section: Any) -> Neighbours | None:
         return Neighbours.random(parts.dataset.ids, section.k)
     if section.path is not None:
         found = Neighbours.load(section.path)
+        if section.k not in (found.k, type(section)().k):
+            raise UsageError(
+                f"neighbours.k is {section.k}, but {section.path} has {found.k} neighbours of each image: leave neighbours.k "
+                "out, or mine so many."
+            )
         _check_neighbours(found, section.path, parts.dataset, read)
         return found
     from tellapart.listeners.mining import mine
@@ -573,6 +585,8 @@ def _check_kind(recipe: Recipe, section: Any) -> None:
         raise UsageError(
             "neighbours.kind random reads no file and asks no listener: leave neighbours.path and .listener out."
         )
+    if section.path is not None and section.listener is not None:
+        raise UsageError("neighbours.path holds neighbours that were mined: leave neighbours.listener out.")
     if section.kind == "nearest" and section.path is section.listener is recipe.listener.path is None:
         raise UsageError(
             "neighbours are mined by a listener: set neighbours.listener to a CLIP, such as world/listener."

@@ -455,7 +455,8 @@ class MatcherSection:
         model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.
         kind: itm (BLIP or BLIP-2 with a matching head; score: its positive logit), dual (CLIP or SigLIP; the cosine), yes_no (an
             instruct vision-language model that answers a question; log-odds of yes), vqa_score (the same with the question and
-            the scale of VQAScore, as reward.vqa_score needs); auto decides by the model.
+            the scale of VQAScore, as reward.vqa_score needs), late (a late-interaction listener; log-probability); auto decides
+            by the model.
         question: the question to a yes_no or vqa_score model, with {caption} in place of the caption; null takes the kind's own.
         scaled: score a dual encoder by the logit of its own loss (for CLIP usually 100 times the cosine).
         batch_size: most images, and most texts, read at once.
@@ -465,7 +466,7 @@ class MatcherSection:
     """
 
     model: str | None = None
-    kind: Literal["auto", "itm", "dual", "yes_no", "vqa_score"] = "auto"
+    kind: Literal["auto", "itm", "dual", "late", "yes_no", "vqa_score"] = "auto"
     question: str | None = None
     scaled: bool = False
     batch_size: PositiveInt = 32

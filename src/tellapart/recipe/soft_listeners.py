@@ -121,14 +121,12 @@ def load_retriever(
     Raises:
         UsageError: the model does not exist or is of another kind.
     """
-    if text_pooling != "whole" and (names_late(path, size) or is_vse(path)):
-        raise UsageError(f"text_pooling is for CLIP and SigLIP, but {path} is neither: leave it out.")
-    if names_late(path, size):
-        _refuse_prefix(path, prefix)
-        return load_late(path, name=name, size=size)
-    if not is_vse(path):
+    late = names_late(path, size)
+    if not late and not is_vse(path):
         return load_listener(path, name=name, prefix=prefix, size=size, base=base, text_pooling=text_pooling)
-    _refuse_prefix(path, prefix)
+    if late:
+        return load_only_late(path, name=name, size=size, prefix=prefix, base=base, text_pooling=text_pooling)
+    _refuse_options(path, prefix, base, text_pooling)
     return load_vse(path, name=name, size=size, features=features)
 
 
@@ -153,6 +151,18 @@ def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "
 def names_late(path: str, size: str = "full") -> bool:
     """Whether a folder, a run or a stage of the built-in world is a late-interaction listener."""
     return is_late(model_folder(path, size=size))
+
+
+def load_only_late(
+    path: str, *, name: str, size: str, prefix: str | None, base: str | None, text_pooling: Pooling
+) -> LateListener:
+    """A late-interaction listener, which has no options of a CLIP.
+
+    Raises:
+        UsageError: it is damaged, or such an option was given.
+    """
+    _refuse_options(path, prefix, base, text_pooling)
+    return load_late(path, name=name, size=size)
 
 
 def load_late(path: str, *, name: str, size: str = "full") -> LateListener:
@@ -242,6 +252,15 @@ def clip_vectors(path: str, size: str = "full") -> ClipVectors:
     listener = load_listener(path, name=IMAGES, size=size)
     named = path if is_world(path) else str(trained_folder(path))
     return ClipVectors(listener, named)
+
+
+def _refuse_options(path: str, prefix: str | None, base: str | None, text_pooling: Pooling) -> None:
+    """Raise where a retriever that is neither CLIP nor SigLIP is given an option of these."""
+    if text_pooling != "whole":
+        raise UsageError(f"text_pooling is for CLIP and SigLIP, but {path} is neither: leave it out.")
+    if base is not None:
+        raise UsageError(f"base is for a checkpoint file of a CLIP, but {path} is a folder: leave it out.")
+    _refuse_prefix(path, prefix)
 
 
 def _refuse_prefix(path: str, prefix: str | None) -> None:

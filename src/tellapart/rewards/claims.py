@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tellapart.listeners.pairs import PairMatcher
+from tellapart.listeners.pairs import PairMatcher, require_probabilities
 from tellapart.metrics.claims import Claim, claim_scores, claims_by_rule
 from tellapart.ranges import OpenUnitFloat, in_range
 from tellapart.types import Rollout
@@ -44,6 +44,7 @@ class ClaimPrecision:
 
     Raises:
         ValueError: ``true_from`` is not between 0 and 1.
+        UsageError: the matcher is a dual encoder.
 
     Example:
         >>> reward = ClaimPrecision(ItmMatcher.from_pretrained("Salesforce/blip-itm-base-coco"))
@@ -53,6 +54,7 @@ class ClaimPrecision:
 
     @in_range
     def __init__(self, matcher: PairMatcher, *, true_from: OpenUnitFloat = TRUE_FROM) -> None:
+        require_probabilities(matcher, "the matcher of rewards about claims")
         self.matcher, self.true_from = matcher, true_from
 
     def __call__(self, rollout: Rollout) -> Tensor:
@@ -82,6 +84,7 @@ class ClaimF1:
 
     Raises:
         ValueError: ``true_from`` is not between 0 and 1.
+        UsageError: the matcher is a dual encoder.
 
     Example:
         >>> ClaimF1(matcher)(rollout)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tellapart.lengths import WORD
-from tellapart.listeners.pairs import PairMatcher
+from tellapart.listeners.pairs import PairMatcher, require_probabilities
 from tellapart.ranges import OpenUnitFloat, in_range
 from tellapart.rewards.claims import probability_of_match
 from tellapart.types import Rollout
@@ -82,6 +82,7 @@ class ConfirmedContext:
 
     Raises:
         ValueError: ``least`` is not between 0 and 1, or ``template`` has no place for the word.
+        UsageError: the matcher is a dual encoder.
 
     Example:
         >>> reward = ConfirmedContext(ItmMatcher.from_pretrained("Salesforce/blip-itm-base-coco"))
@@ -94,6 +95,7 @@ class ConfirmedContext:
     def __init__(self, matcher: PairMatcher, *, least: OpenUnitFloat = 0.5, template: str = TEMPLATE) -> None:
         if "{word}" not in template:
             raise ValueError(f"template={template!r} must hold {{word}}")
+        require_probabilities(matcher, "the matcher of reward context")
         self.matcher, self.least, self.template = matcher, least, template
 
     def __call__(self, rollout: Rollout) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
+from tellapart.listeners.kinds import require_cosines
 from tellapart.types import Listener, Rollout
 
 
@@ -21,11 +22,7 @@ class Similarity:
     """
 
     def __init__(self, listener: Listener, *, weight: float = 2.5, clamp: bool = True) -> None:
-        if not hasattr(listener, "encode_texts"):
-            raise UsageError(
-                f"the listener {listener.name!r} compares word by word and has no cosines: use it with the rewards truth or "
-                "likelihood, and name a CLIP or SigLIP here."
-            )
+        require_cosines(listener, "CLIP-S")
         self.listener, self.weight, self.clamp = listener, weight, clamp
 
     def __call__(self, rollout: Rollout) -> Tensor:

@@ -109,8 +109,12 @@ class Scorer:
             references: N lists of human captions; a single caption need not be in a list.
 
         Raises:
-            UsageError: a caption has several images, or an image cannot be read.
+            UsageError: a caption has several images, an image cannot be read, or there are not as many images or references as
+                captions.
         """
+        for what, column in (("images", images), ("references", references)):
+            if column is not None and len(column) != len(texts):
+                raise UsageError(f"{len(column)} {what} came with {len(texts)} captions: give one to each caption.")
         pictures = [_single(value) for value in images] if images is not None else [None] * len(texts)
         captions = [_listed(value) for value in references] if references is not None else [[] for _ in texts]
         scored = [
@@ -299,7 +303,10 @@ def _scorer(
     _require_options(make, [*options], f"an option of reward {name}", fixed=kind.fixed)
     parts = [_OPENERS[need](model, _device(device), opening) for need in kind.needs]
     known = next((part for part in parts if isinstance(part, KnownImages)), None)
-    made = make(*parts, **kind.fixed, **options)
+    try:
+        made = make(*parts, **kind.fixed, **options)
+    except ValueError as error:
+        raise UsageError(f"reward {name}: {error}.") from error
     processor = (parts[0].name, parts[0].process) if kind.needs == ("matcher",) else None
     return Scorer(name, made, known=known, process=processor, needs_references=kind.needs_references)
 
@@ -385,13 +392,14 @@ def _device(given: str | torch.device | None) -> torch.device:
 
 
 def _said(completion: Any) -> str:
-    """A completion as text: itself, or the content of a conversation's last message (text, or parts of it)."""
+    """A completion as text: itself, or the content of a conversation's last message (text, or parts of it; of a call of a tool
+    alone nothing)."""
     if isinstance(completion, str):
         return completion
-    content = completion[-1]["content"]
+    content = completion[-1].get("content") if completion else None
     if isinstance(content, str):
         return content
-    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    return "".join(part["text"] for part in content or () if part.get("type", "text") == "text")
 
 
 def _single(value: Any) -> Any:
@@ -411,7 +419,8 @@ def _listed(value: Any) -> list[str]:
         raise UsageError(
             f"references of a row are a mapping ({', '.join(map(str, value))}): give a caption, or a list of them."
         )
-    return [text for text in ([value] if isinstance(value, str) else map(str, value)) if text.strip()]
+    texts = [value] if isinstance(value, str) else [str(text) for text in value if text is not None]
+    return [text for text in texts if text.strip()]
 
 
 def _opened(picture: Any) -> tuple[str, Image.Image]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tellapart.listeners.pairs import PairMatcher
+from tellapart.listeners.pairs import PairMatcher, require_probabilities
 from tellapart.ranges import NegativeFloat, in_range
 from tellapart.types import Rollout
 
@@ -25,6 +25,7 @@ class Truth:
 
     Raises:
         ValueError: ``floor`` is not below 0.
+        UsageError: the matcher is a dual encoder.
 
     Example:
         >>> reward = Truth(ItmMatcher.from_pretrained("Salesforce/blip-itm-base-coco"))
@@ -33,6 +34,7 @@ class Truth:
 
     @in_range
     def __init__(self, matcher: PairMatcher, *, floor: NegativeFloat = -8.0) -> None:
+        require_probabilities(matcher, "the matcher of reward truth")
         self.matcher, self.floor = matcher, floor
 
     def __call__(self, rollout: Rollout) -> Tensor:
