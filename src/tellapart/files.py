@@ -375,6 +375,18 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
         return file.read().decode("utf-8", errors=errors)
 
 
+def names_a_path(text: str) -> bool:
+    """Whether the name of a model, where there is no such folder, was meant as a path and not as an id on the hub: it looks like
+    one, or the folder that would hold it exists."""
+    parent = Path(text).expanduser().parent
+    return (
+        text.startswith((".", "/", "~"))
+        or text.endswith("/")
+        or text.count("/") > 1
+        or (parent != Path(".") and parent.is_dir())
+    )
+
+
 def require_files(folder: Path) -> None:
     """Raise where a folder of somebody's model holds what a library would read for ever.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,23 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
         (("--context", "about", "--context_extension", ".txt"), "leave one of the two out"),
         (("--context_extension", "txt"), "--context_extension is 'txt'"),
         (("--context_extension", ".txt", "--out", "sidecars"), "is also the ending of the captions' sidecars"),
-        (("--context_extension", ".context.txt"), "cannot read a context per image"),
+        (
+            ("--context_extension", ".context.txt"),
+            "no image has a file with words next to it that ends in .context.txt",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(materials, capsys, words, sentence):
     assert main(["caption", str(materials.photos), "--captioner", str(materials.captioner), *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_captioner_without_a_place_for_contexts_is_refused(materials, tmp_path, capsys):
+    photos = shutil.copytree(materials.photos, tmp_path / "photos")
+    (photos / "03.context.txt").write_text("a tower")
+    words = ["--captioner", str(materials.captioner), "--context_extension", ".context.txt"]
+    assert main(["caption", str(photos), *words]) == 2
+    assert "cannot read a context per image" in capsys.readouterr().err
 
 
 def test_a_training_reads_contexts_and_is_rewarded_for_confirmed_words(materials, captioner, tmp_path):

@@ -50,6 +50,16 @@ def test_a_run_that_selected_its_start_says_so(seeds, tmp_path, capsys):
     assert "xe-1 selected" not in said
 
 
+def test_rows_of_one_name_are_told_apart_by_their_folders(seeds, tmp_path, capsys):
+    for place in ("a", "b"):
+        shutil.copytree(seeds[0], tmp_path / place / "xe-0")
+    words = [tmp_path / place / "xe-0" for place in ("a", "b")]
+    capsys.readouterr()
+    assert run("compare", *words, "--format", "csv", "--samples", "50", "--start", "false") == 0
+    rows = [row["run"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert rows == [f"xe-0 ({word})" for word in words]
+
+
 def test_a_table_of_the_images_that_chose_says_so(seeds, materials, tmp_path, capsys):
     capsys.readouterr()
     assert run("compare", *seeds) == 0

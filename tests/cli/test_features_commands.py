@@ -192,6 +192,31 @@ def test_score_and_caption_read_the_features(taught, album, tmp_path, capsys):
     assert "reads features 16 wide, not pictures: make them with tellapart features" in capsys.readouterr().err
 
 
+def test_a_folder_is_captioned_from_the_features_of_that_folder(taught, album, tmp_path, capsys):
+    """They are named by paths below it; a folder of arrays names them without the ending."""
+    kind, folder = taught
+    pool, photos = album.features(kind).name, album.root / "pictures"
+    words = ["--model", album.root / "vit", "--pool", pool, "--output_dir", tmp_path / "store"]
+    assert run("features", photos, *words) == 0
+    (tmp_path / "arrays").mkdir()
+    store = open_features(tmp_path / "store")
+    for name in sorted(path.name for path in photos.iterdir()):
+        np.save(tmp_path / "arrays" / f"{Path(name).stem}.npy", store[name])
+    captions = []
+    for features in ("store", "arrays"):
+        output = tmp_path / f"{features}.json"
+        how = ["--captioner", folder, "--gate", "none", "--features", tmp_path / features, "--output", output]
+        assert run("caption", photos, *how) == 0
+        captions.append([row["caption"] for row in json.loads(output.read_text())])
+    assert len(captions[0]) == 12
+    assert captions[0] == captions[1]
+    assert captions[0][:8] == [CAPTIONS[(5 * i) % 64] for i in range(8)]
+    shutil.copytree(photos, tmp_path / "again")
+    capsys.readouterr()
+    assert run("caption", photos, tmp_path / "again", "--captioner", folder, "--features", tmp_path / "store") == 2
+    assert "are both '00.png' below their folders, so --features cannot tell them apart" in capsys.readouterr().err
+
+
 def test_an_image_without_features_stops_or_is_left_out(album, tmp_path, capsys):
     few = tmp_path / "few"
     few.mkdir()

@@ -160,6 +160,11 @@ def test_captions_and_references_in_memory():
     assert score({1: "a star"}, references, on_mismatch="skip").protocol.images == 1
     with pytest.raises(UsageError, match="a caption is 3"):
         score({1: 3}, references)
+    for captions in ({1: None, 2: "a ring"}, {1: "a ring", 2: None}):
+        with pytest.raises(UsageError, match="a caption is None"):
+            score(captions, references)
+    with pytest.raises(UsageError, match="the references of image 1 are None"):
+        score({1: "a star"}, {1: None})
     with pytest.raises(UsageError, match="captions lack 'caption'"):
         score([{"image_id": 1}], references)
     with pytest.raises(UsageError, match=r"2 images with captions|1 image without references \('3'\)"):

@@ -13,7 +13,7 @@ from evaluation_fakes import toy_result
 from rich.console import Console
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe, explain_words
+from tellapart.evaluation.columns import describe, explain_words, main_columns
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.pool import Pool, Pooled
 from tellapart.evaluation.report.record import Record
@@ -156,11 +156,17 @@ def test_images_that_chose_a_checkpoint_are_named():
     assert note in Pooled.of([Pool("dico", [chosen])]).caption()
 
 
+def test_what_was_asked_for_is_in_the_first_table():
+    """A measure that was named is no detail, and was measured without being shown."""
+    asked = ["PAC-S", "ITM", "VQAScore", "QA", "claim_precision", "CHAIRi", "grammatical_head", "novel_captions"]
+    assert [column.key for column in main_columns([*asked, "ITM_logit", "CIDEr"])] == ["CIDEr", *asked]
+
+
 def test_words_of_ours_are_explained_below_the_table():
     console = Console(file=io.StringIO(), width=200)
     compare_results([toy_result("xe", seed=0)]).print(console)
     said = console.file.getvalue()
-    assert "judge: a retriever that was not the reward" in said
+    assert "judge: a second retriever, which should not be the reward's" in said
     assert "exact:" not in said  # no such column
     assert explain_words([describe("exact_recall@1"), describe("CIDEr")]).startswith("exact: ")
     assert explain_words([describe("CIDEr")]) == ""

@@ -438,7 +438,7 @@ def test_a_page_may_be_about_another_split(tmp_path, monkeypatch):
     assert {how["split"] for how in study.file.measures} == {study.file.split} == {"val"}
     text = write_page(study, study.sweep.root / "p.md").read_text()
     assert "## Val, greedy" in text
-    assert "Tables are on **val** unless" in text
+    assert "Tables are on **val**. CIDEr" in text
     assert "Test" not in text
 
 

@@ -18,7 +18,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
 from tellapart.errors import UsageError, quoted, reason_of
-from tellapart.files import read_json, require_files
+from tellapart.files import names_a_path, read_json, require_files
 from tellapart.model_size import require_possible
 from tellapart.processors import read_image_processor, read_tokenizer, require_usable
 from tellapart.progress import quiet_loading
@@ -55,10 +55,9 @@ def source(name_or_path: str | Path) -> str:
         require_files(path)
         return str(path.resolve())
     text = str(name_or_path)
-    hub_like = text.count("/") <= 1 and not text.startswith((".", "/", "~")) and not text.endswith("/")
     if path.exists():
         raise UsageError(f"captioner {text} is a file: name the folder that holds config.json.")
-    if not hub_like or (path.parent != Path(".") and path.parent.is_dir()):
+    if names_a_path(text):
         raise UsageError(f"captioner folder {text} does not exist: correct the path.")
     return text
 

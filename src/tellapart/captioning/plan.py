@@ -92,7 +92,15 @@ def plan(
                     f"two images are called {item.id!r}, {before.image.name} and {item.image.name}: {remedy}."
                 )
     found = list(items.values())
-    return found if context_extension is None else [_with_sidecar(item, context_extension) for item in found]
+    if context_extension is None:
+        return found
+    known = [_with_sidecar(item, context_extension) for item in found]
+    if not any(item.context for item in known):
+        raise UsageError(
+            f"no image has a file with words next to it that ends in {context_extension}: correct --context_extension, or leave "
+            "it out."
+        )
+    return known
 
 
 def _with_sidecar(item: Item, extension: str) -> Item:

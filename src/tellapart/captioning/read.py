@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.captioning.records import Item
@@ -16,10 +17,9 @@ from tellapart.frames import Opened, Opener, Processor
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from tellapart.data.features.base import FeatureInputs, FeatureSet
 
 R = TypeVar("R")
-ById = Callable[[list[str]], dict[str, "Tensor"]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Reader:
 
     Args:
         processors: name of a model -> its processor. Without any, no picture is opened.
-        features: name of a model -> what it reads by image ids.
+        features: name of a model -> what it reads of images.
         center_crop: cut each picture to its largest centred square first.
         distractors: a batch's images -> further images to read with them, which are not captioned.
     """
@@ -51,7 +51,7 @@ class Reader:
         self,
         processors: Mapping[str, Processor],
         *,
-        features: Mapping[str, ById] | None = None,
+        features: Mapping[str, FeatureInputs] | None = None,
         center_crop: bool = False,
         distractors: Callable[[Sequence[Item]], Sequence[Item]] | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class Reader:
                 continue
             try:
                 for look_up in self.features.values():
-                    look_up([item.id])
+                    look_up([feature_id(look_up.features, item)])
                 opened.append((item, self._opener.open(item.image, cut=center_square if self.center_crop else None)))
             except UsageError as error:
                 errors[item.id] = str(error)
@@ -94,7 +94,8 @@ class Reader:
             return Read([], None, errors)
         ids = [item.id for item in items]
         inputs = self._opener.inputs([pictures for _, pictures in opened])
-        inputs |= {name: look_up(ids) for name, look_up in self.features.items()}
+        for name, look_up in self.features.items():
+            inputs |= {name: look_up([feature_id(look_up.features, item) for item in items])}
         return Read(items, Batch(ids, [[] for _ in items], inputs, [item.context for item in items]), errors)
 
     def _fits(self, pair: tuple[Item, Opened], errors: dict[str, str]) -> bool:
@@ -106,6 +107,13 @@ class Reader:
             errors[item.id] = f"{item.image.name} cannot be prepared for the model ({reason}): resize or remove it."
             return False
         return True
+
+
+def feature_id(features: FeatureSet, item: Item) -> str:
+    """The id that features have an image under: its own; of a folder's image also its path below the folder, as ``tellapart
+    features`` names it, or that without the ending, as folders of arrays do."""
+    below = PurePosixPath(item.relative)
+    return next((name for name in (item.id, item.relative, str(below.with_suffix(""))) if name in features), item.id)
 
 
 Take = Callable[[bool], "list[Item] | None"]

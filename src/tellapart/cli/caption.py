@@ -118,12 +118,30 @@ def run(argv: Sequence[str]) -> int:
     decodings(options)  # raises what only drawing can tell, before a model is loaded
     require_models(options)  # before look-alikes are searched, and before a work folder is begun
     items = items[: options.limit]
+    if options.features is not None:
+        _require_one_below(items)
     if options.dry_run is not None:
         return show_captions(items, options)
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
     require_another_file(words, options.output)
     return write_captions(items, options)
+
+
+def _require_one_below(items: Sequence[Item]) -> None:
+    """Raise where images of several folders have one path below these, by which features are found.
+
+    Raises:
+        UsageError: naming two of them.
+    """
+    below: dict[str, Item] = {}
+    for item in items:
+        before = below.setdefault(item.relative, item)
+        if before is not item:
+            raise UsageError(
+                f"{before.image.name} and {item.image.name} are both {item.relative!r} below their folders, so --features cannot "
+                "tell them apart: caption the folders one by one."
+            )
 
 
 def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:

@@ -88,9 +88,9 @@ def run(argv: Sequence[str]) -> int:
 def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Pooled:
     """The runs side by side, or the pools of those that differ only in the seed."""
     from tellapart.evaluation.compare import compare_results
-    from tellapart.evaluation.report.runs import read_run, with_start
+    from tellapart.evaluation.report.runs import read_run, told_apart, with_start
 
-    views = [read_run(Path(word), protocol=options.protocol) for word in words]
+    views = told_apart([read_run(Path(word), protocol=options.protocol) for word in words], words)
     for view in views:
         if view.selected_step == 0:
             note(f"note: {view.name} selected step 0, so what is shown of it is its start.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -131,7 +132,9 @@ def run(argv: Sequence[str]) -> int:
         try:
             serve(study, listening)
         except KeyboardInterrupt:
-            note(f"stopped; the answers are kept. For the results: tellapart judge --results {study.folder}")
+            note(
+                f"stopped; the answers are kept. For the results: tellapart judge --results {shlex.quote(str(study.folder))}"
+            )
     return 0
 
 

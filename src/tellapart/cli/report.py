@@ -83,10 +83,11 @@ def _cards(words: Sequence[str], options: ReportOptions) -> int:
 def _page(words: Sequence[str], options: ReportOptions) -> int:
     """Write the page about all runs."""
     from tellapart.evaluation.report import read_run, with_start, write_report
+    from tellapart.evaluation.report.runs import told_apart
 
     if options.output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--output is {str(options.output)!r}, but the page is HTML: give a name that ends in .html.")
-    views = [read_run(Path(word), protocol=options.protocol) for word in words]
+    views = told_apart([read_run(Path(word), protocol=options.protocol) for word in words], words)
     run = made(Path(words[0]))
     named = options.data is not None or run is not None
     if options.num_images and not named:

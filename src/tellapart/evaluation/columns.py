@@ -158,6 +158,14 @@ MAIN = (
     "grammatical",
     "perplexity",
     "truthful",
+    "PAC-S",
+    "ITM",
+    "VQAScore",
+    "QA",
+    "claim_precision",
+    "CHAIRi",
+    "grammatical_head",
+    "novel_captions",
     "Self-BLEU",
     "distinct_captions",
     "mean_length",
@@ -210,7 +218,7 @@ def markdown_cell(text: str) -> str:
 
 WORDS = {
     "listener": "a retriever, the reward's if it has one",
-    "judge": "a retriever that was not the reward",
+    "judge": "a second retriever, which should not be the reward's",
     "exact": "recall by what the caption says, read exactly by the world's grammar",
 }
 """Words of headings -> what they mean."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,9 @@ def as_results(captions: Captions, *, caption_column: str | None = None) -> Resu
             raise UsageError(
                 f"captions lack {error}: give rows of image_id and caption, or ids to captions."
             ) from error
-    wrong = next((value for _, value in pairs if not isinstance(value, str)), None)
-    if wrong is not None or not pairs:
-        what = f"a caption is {wrong!r}" if pairs else "there are no captions"
+    wrong = [value for _, value in pairs if not isinstance(value, str)]
+    if wrong or not pairs:
+        what = f"a caption is {wrong[0]!r}" if pairs else "there are no captions"
         raise UsageError(f"{what}: give one caption per image, as text.")
     return Results("captions", PackedRows(Result(caption, str(name)) for name, caption in pairs))
 
@@ -71,7 +71,9 @@ def as_references(
         return load_references(references, split=split, prefer=prefer, format=format)
     examples = []
     for name, captions in references.items():
-        texts = (captions,) if isinstance(captions, str) else tuple(captions)
+        texts = (
+            (captions,) if isinstance(captions, str) else tuple(captions if isinstance(captions, Iterable) else [None])
+        )
         if not all(isinstance(text, str) for text in texts):
             raise UsageError(f"the references of image {name!r} are {captions!r}: give a list of text.")
         examples.append(Example(str(name), EncodedImage(b"", str(name)), texts))

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import require_files
+from tellapart.files import names_a_path, require_files
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
 from tellapart.ops import require_finite
@@ -72,7 +72,7 @@ def existing(path: str | Path, what: str) -> str:
     folder = Path(path).expanduser()
     if folder.is_dir():
         require_files(folder)
-    if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
+    if not folder.exists() and (isinstance(path, Path) or names_a_path(path)):
         raise UsageError(f"the {what}'s folder {path} does not exist: check the path.")
     return str(folder) if folder.exists() else str(path)
 

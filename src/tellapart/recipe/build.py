@@ -50,7 +50,7 @@ from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.sharding import check_sharding
-from tellapart.recipe.soft_listeners import load_retriever
+from tellapart.recipe.soft_listeners import load_retriever, tell_same
 from tellapart.training.start import two_pictures
 
 logger = logging.getLogger(__name__)
@@ -293,6 +293,7 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
     for name, path in (("listener", recipe.evaluation.listener), ("judge", recipe.evaluation.judge)):
         if path is not None:
             found[name] = load_retriever(path, name=name, size=size, features=features)
+    tell_same(found)
     for retriever in found.values():
         retriever.cache_images(watched)
     return found

@@ -392,7 +392,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Map
 
 def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | LateListener | Vse]:
     """The retrievers by name, knowing the images."""
-    from tellapart.recipe.soft_listeners import load_retriever
+    from tellapart.recipe.soft_listeners import load_retriever, tell_same
 
     own = run.evaluation.listener if run else None
     paths = {
@@ -421,6 +421,7 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
         for name, path in paths.items()
         if path
     }
+    tell_same(found)
     for listener in found.values():
         listener.cache_images(where.dataset)
     return found

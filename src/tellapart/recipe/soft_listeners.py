@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError, reason_of
@@ -20,6 +22,8 @@ from tellapart.recipe.models import captioner_folder, device, is_world, listener
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
     from tellapart.recipe.sections import NewVseSection
+
+logger = logging.getLogger(__name__)
 
 IMAGES = "images"
 """Name of the listener whose image embeddings a VSE reads."""
@@ -125,8 +129,8 @@ def load_retriever(
     if not late and not is_vse(path):
         return load_listener(path, name=name, prefix=prefix, size=size, base=base, text_pooling=text_pooling)
     if late:
-        return load_only_late(path, name=name, size=size, prefix=prefix, base=base, text_pooling=text_pooling)
-    _refuse_options(path, prefix, base, text_pooling)
+        return load_only_late(path, name=name, size=size, prefix=prefix, base=None, text_pooling=text_pooling)
+    _refuse_options(path, prefix, None, text_pooling)
     return load_vse(path, name=name, size=size, features=features)
 
 
@@ -151,6 +155,20 @@ def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "
 def names_late(path: str, size: str = "full") -> bool:
     """Whether a folder, a run or a stage of the built-in world is a late-interaction listener."""
     return is_late(model_folder(path, size=size))
+
+
+def tell_same(retrievers: Mapping[str, Any]) -> None:
+    """Say where the judge is the listener again.
+
+    Args:
+        retrievers: of an evaluation, by name.
+    """
+    listener, judge = retrievers.get("listener"), retrievers.get("judge")
+    if listener is not None and judge is not None and listener.fingerprint() == judge.fingerprint():
+        logger.warning(
+            "note: judge and listener are one model, so the judge tells nothing that the listener does not: name another "
+            "retriever as judge."
+        )
 
 
 def load_only_late(

@@ -25,7 +25,7 @@ RECALLS = {"listener_R@1": "R@1", "exact_recall@1": "exact R@1"}
 """Recalls that the table of the grid may show, the first that was measured, with its heading."""
 
 ON_VAL = ("CIDEr", "grammatical")
-"""Metrics that the table shows next to it."""
+"""Metrics that the table shows next to it, if measured."""
 
 
 def write_page(
@@ -80,11 +80,12 @@ def _protocol(study: Study) -> str:
         f"Points are tried with {_searching(study)} and chosen on **val** by {study.rule}; the chosen point is trained with "
         f"seeds {_seeds(study)} (mean ± standard deviation)."
     )
+    unless = "" if on == "val" else " unless they say val"
     return f"""## Protocol
 
 {_budget(study)} {chosen}{others} A seed redraws
 {redraws}. *selected* is the checkpoint that the recipe's rule
-selects on val, *last* the last step. Tables are on **{on}** unless they say val. CIDEr and BLEU are printed times 100, words are
+selects on val, *last* the last step. Tables are on **{on}**{unless}. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
 
 
@@ -182,17 +183,19 @@ def _grid(study: Study) -> list[str]:
     tried = [(name, setting, study.tried(name, setting)) for name in searched for setting in study.grid(name)]
     if not tried:
         return []
-    recall = next(key for key in RECALLS if key in tried[0][2][0].on_val(POINTS[0]))
+    measured = tried[0][2][0].on_val(POINTS[0])
+    recall = next(key for key in RECALLS if key in measured)
+    further = [key for key in ON_VAL if key in measured]
     lines = []
     for name, setting, tasks in tried:
         cells = [markdown_cell(name), points_text(searched[name], setting).removesuffix(", ") or "-"]
         cells.append(", ".join(str(task.steps_of["selected"]) for task in tasks))
         for checkpoint in POINTS:
             found = [task.on_val(checkpoint) for task in tasks]
-            cells += [str(over_seeds(found, key)) for key in (recall, *ON_VAL)]
+            cells += [str(over_seeds(found, key)) for key in (recall, *further)]
         best = setting == study.chosen(name) and len(study.grid(name)) > 1
         lines.append([f"**{cell}**" for cell in cells] if best else cells)
-    shown = (RECALLS[recall], *ON_VAL)
+    shown = (RECALLS[recall], *further)
     heads = ["row", "point", "selected step", *shown, f"last: {shown[0]}", *shown[1:]]
     title = f"## The grid on val ({_searching(study)})"
     return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."]

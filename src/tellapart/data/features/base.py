@@ -43,8 +43,8 @@ class FeatureSet(Protocol):
 def missing(features: FeatureSet, image_id: str) -> UsageError:
     """The complaint that an image has no features."""
     return UsageError(
-        f"{features.name} has no features of image {image_id!r}: compute them (tellapart features), or leave the image out "
-        "(data.on_error skip)."
+        f"{features.name} has no features of image {image_id!r}: compute them (tellapart features), or leave the image out (in a "
+        "recipe by data.on_error skip)."
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tellapart.errors import UsageError
@@ -70,6 +71,21 @@ def read_run(folder: Path, *, name: str | None = None, protocol: str | None = No
     log = folder / LOG_FILE
     curves = read_curves(log) if log.is_file() else {}
     return RunView(name or result.name, result, curves, _start(folder, result), read_record(folder))
+
+
+def told_apart(runs: Sequence[RunView], folders: Sequence[str]) -> list[RunView]:
+    """The runs, each with a name of its own: where several have one, their folders follow it.
+
+    Args:
+        runs: as read.
+        folders: what the user called each.
+    """
+    count = Counter(run.name for run in runs)
+    named = []
+    for run, folder in zip(runs, folders, strict=True):
+        name = run.name if count[run.name] == 1 else f"{run.name} ({folder})"
+        named.append(run if name == run.name else replace(run, name=name, result=replace(run.result, name=name)))
+    return named
 
 
 def _start(folder: Path, result: EvaluationResult) -> EvaluationResult | None:
