@@ -367,3 +367,21 @@ def test_captions_are_not_replaced_by_what_was_scored_of_them(tmp_path, capsys):
     assert run("score", captions, "--references", coco(tmp_path / "a.json"), "--output_dir", folder) == 2
     assert "captions_results.json is the input, which would be lost: name another folder." in capsys.readouterr().err
     assert captions.read_bytes() == before
+
+
+def test_metrics_of_another_program_are_not_replaced(tmp_path, capsys):
+    (tmp_path / "metrics.json").write_text('{"mine": 1}')
+    words = (
+        "score",
+        results_in("list.json", tmp_path),
+        "--references",
+        coco(tmp_path / "a.json"),
+        "--output_dir",
+        tmp_path,
+    )
+    assert run(*words) == 2
+    assert (
+        "metrics.json exists and holds no evaluation: name another one, or delete this file" in capsys.readouterr().err
+    )
+    (tmp_path / "metrics.json").unlink()
+    assert run(*words) == run(*words) == 0, "its own are"

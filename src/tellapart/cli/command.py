@@ -68,13 +68,14 @@ def require_another_file(words: Sequence[str], output: str | Path, *, option: st
         raise UsageError(f"{option}: {output} is the input, which would be lost: name another {other}.")
 
 
-def require_own(output: Path, load: Callable[[Path], object], what: str) -> None:
+def require_own(output: Path, load: Callable[[Path], object], what: str, *, option: str = "--output") -> None:
     """Raise where a command's output would replace a file that the command cannot have written.
 
     Args:
         output: the file that it writes.
         load: reads such files, and raises ``UsageError`` where it cannot.
         what: they hold.
+        option: that names the file, or its folder.
 
     Raises:
         UsageError: naming the output.
@@ -85,7 +86,7 @@ def require_own(output: Path, load: Callable[[Path], object], what: str) -> None
         load(output)
     except UsageError as error:
         raise UsageError(
-            f"--output {output} exists and holds no {what}: name another file, or delete this one."
+            f"{option} {output} exists and holds no {what}: name another one, or delete this file."
         ) from error
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.cli.command import options_of, require_alone, require_another_file
+from tellapart.cli.command import options_of, require_alone, require_another_file, require_own
 from tellapart.cli.console import note, result_console, say, say_json, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.errors import UsageError
@@ -92,12 +92,14 @@ def score_given(word: str, options: ScoreOptions) -> int:
 
     if options.output_dir is not None:
         from tellapart.data.results import WRITTEN
-        from tellapart.evaluation.results import FILES
+        from tellapart.evaluation.results import FILES, METRICS_FILE, EvaluationResult
 
         inputs = (word, Path(word) / WRITTEN, options.references, options.cider_df, options.questions)
         read = [str(name) for name in inputs if name is not None]
         for name in (*FILES, IDS_FILE):
             require_another_file(read, options.output_dir / name, option="--output_dir")
+        metrics = options.output_dir / METRICS_FILE
+        require_own(metrics, lambda file: EvaluationResult.load(file.parent), "evaluation", option="--output_dir:")
     prefer = named_protocol(options.protocol).split if options.protocol else None
     results = as_results(word, caption_column=options.caption_column)
     data = as_references(options.references or "", split=options.split, prefer=prefer, format=options.format)
