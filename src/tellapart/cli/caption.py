@@ -135,7 +135,7 @@ def _require_one_below(items: Sequence[Item]) -> None:
         UsageError: naming two of them.
     """
     below: dict[str, Item] = {}
-    for item in items:
+    for item in (item for item in items if item.id == str(item.path)):  # not of a data set, whose ids features have
         before = below.setdefault(item.relative, item)
         if before is not item:
             raise UsageError(
