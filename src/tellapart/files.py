@@ -376,8 +376,8 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
 
 
 def names_a_path(text: str) -> bool:
-    """Whether the name of a model, where there is no such folder, was meant as a path and not as an id on the hub: it looks like
-    one, or the folder that would hold it exists."""
+    """Whether the name of a model that is not a folder was meant as a path and not as an id on the hub: it looks like a path, or
+    the folder that would hold it exists."""
     parent = Path(text).expanduser().parent
     return (
         text.startswith((".", "/", "~"))

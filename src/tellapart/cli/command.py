@@ -86,7 +86,7 @@ def require_own(output: Path, load: Callable[[Path], object], what: str, *, opti
         load(output)
     except UsageError as error:
         raise UsageError(
-            f"{option} {output} exists and holds no {what}: name another one, or delete this file."
+            f"{option}: {output} exists and holds no {what}: name another one, or delete this file."
         ) from error
 
 

@@ -99,7 +99,7 @@ def score_given(word: str, options: ScoreOptions) -> int:
         for name in (*FILES, IDS_FILE):
             require_another_file(read, options.output_dir / name, option="--output_dir")
         metrics = options.output_dir / METRICS_FILE
-        require_own(metrics, lambda file: EvaluationResult.load(file.parent), "evaluation", option="--output_dir:")
+        require_own(metrics, lambda file: EvaluationResult.load(file.parent), "evaluation", option="--output_dir")
     prefer = named_protocol(options.protocol).split if options.protocol else None
     results = as_results(word, caption_column=options.caption_column)
     data = as_references(options.references or "", split=options.split, prefer=prefer, format=options.format)

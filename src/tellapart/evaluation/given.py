@@ -71,9 +71,7 @@ def as_references(
         return load_references(references, split=split, prefer=prefer, format=format)
     examples = []
     for name, captions in references.items():
-        texts = (
-            (captions,) if isinstance(captions, str) else tuple(captions if isinstance(captions, Iterable) else [None])
-        )
+        texts = (captions,) if isinstance(captions, str) or not isinstance(captions, Iterable) else tuple(captions)
         if not all(isinstance(text, str) for text in texts):
             raise UsageError(f"the references of image {name!r} are {captions!r}: give a list of text.")
         examples.append(Example(str(name), EncodedImage(b"", str(name)), texts))

@@ -83,13 +83,13 @@ def needs_pictures(recipe: Recipe) -> bool:
         recipe.listener,
         recipe.evaluation,
         own=recipe.parts.get("own_listener"),
-        itm=bool(recipe.users("matcher")) or any(looks(entry.parts) for entry in recipe.reward) or looks(recipe.parts),
+        itm=any(looks(parts) for parts in (recipe.parts, *(entry.parts for entry in recipe.reward))),
     )
 
 
 def looks(parts: Mapping[str, Any]) -> bool:
-    """Whether a model among the parts of a recipe or of a reward looks at pictures: a matcher or listener of a reward's own, or
-    one that mines neighbours."""
+    """Whether a model among the parts of a recipe or of a reward looks at pictures: a matcher, a listener, or one that mines
+    neighbours."""
     named = (("listener", "path"), ("matcher", "model"), ("neighbours", "listener"))
     return any(getattr(parts.get(part), option, None) is not None for part, option in named)
 
@@ -102,7 +102,7 @@ def opens_pictures(
     own: OwnListenerSection | None,
     itm: bool,
 ) -> bool:
-    """The same of a recipe's sections, ``itm`` being whether the reward asks a matcher."""
+    """The same of a recipe's sections, ``itm`` being whether a part of the rewards looks at pictures."""
     looks = own is not None and own.path is not None and not reads_features(own.path)
     looks = looks or listener.path is not None or itm
     seen_by = [watched.listener, watched.judge, watched.pac, watched.itm, watched.vqa_score, watched.claims]

@@ -246,19 +246,8 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
     from tellapart.recipe.models import load_listener, require_fit
     from tellapart.recipe.soft_listeners import load_only_late, names_late
 
-    if names_late(section.path, parts.size):
-        late = load_only_late(
-            section.path,
-            name=label,
-            size=parts.size,
-            prefix=section.prefix,
-            base=section.base,
-            text_pooling=section.text_pooling,
-        )
-        require_fit(section.path, "truth", data=parts.recipe.data.path, size=parts.size)
-        late.cache_images(parts.dataset)
-        return late
-    found = load_listener(
+    late = names_late(section.path, parts.size)
+    found = (load_only_late if late else load_listener)(
         section.path,
         name=label,
         prefix=section.prefix,
@@ -266,8 +255,8 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
         base=section.base,
         text_pooling=section.text_pooling,
     )
-    require_fit(section.path, "similarity", data=parts.recipe.data.path, size=parts.size)
-    if parts.recipe.data.reads_as_they_come:
+    require_fit(section.path, "truth" if late else "similarity", data=parts.recipe.data.path, size=parts.size)
+    if not late and parts.recipe.data.reads_as_they_come:
         parts.processors[found.name] = found.process
     else:
         found.cache_images(parts.dataset)
@@ -309,7 +298,7 @@ def neighbours(parts: Parts, section: Any) -> Neighbours | None:
         if section.k not in (found.k, type(section)().k):
             raise UsageError(
                 f"neighbours.k is {section.k}, but {section.path} has {found.k} neighbours of each image: leave neighbours.k "
-                "out, or mine so many."
+                "out, or mine as many."
             )
         _check_neighbours(found, section.path, parts.dataset, read)
         return found
