@@ -1,9 +1,11 @@
 """Drawing captions and training steps on a GPU against Hugging Face's ``generate`` and forward, in one run.
 
-    python benchmarks/gpu.py [--model blip blip2 qwen2_vl] [--repeats 5] [--docs benchmarks/README.md]
+    python benchmarks/gpu.py [--model blip blip2 qwen2_vl qwen3_vl] [--rows drawing dico scst vlrm compiled]
+                             [--repeats 5] [--docs benchmarks/README.md]
 
 Models of published sizes with random weights, so that captions run to the longest length, 20 words. BLIP-base has float32
-weights, of which the text decoder trains; BLIP-2 with OPT-2.7B and Qwen2-VL-2B have bfloat16 weights and train LoRA of rank 16.
+weights, of which the text decoder trains; BLIP-2 with OPT-2.7B, Qwen2-VL-2B and Qwen3-VL-2B have bfloat16 weights and train LoRA
+of rank 16.
 Both sides start from pixels and have the same optimiser, fused AdamW. Wall-clock milliseconds, the device waited for; ways are
 interleaved, ratios are medians over the rounds with their least and greatest. "Without graphs" is ours with CUDA graphs
 switched off. "Busy" is the share of the time in which the device computes, by torch's profiler, "products" and what follows what
@@ -22,8 +24,8 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +52,8 @@ from transformers import (
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 
 from tellapart.captioners import reading
@@ -57,7 +61,9 @@ from tellapart.captioners.adapters import LoraOptions, add_lora
 from tellapart.captioners.critic import Critic
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
+from tellapart.captioners.fixed import FixedDecoderSteps
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioners.modes import RolloutDtype
 from tellapart.objectives.dico import DiCO, classify
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.vlrm import VLRM
@@ -66,6 +72,8 @@ from tellapart.types import Batch, Decoding
 LONGEST, IMAGES, RANK = 20, 32, 16
 MANY = 100_000
 """Words from which Liger's kernel is measured, too."""
+LOWER: tuple[RolloutDtype, ...] = ("tf32", "bfloat16")
+"""Precisions that captions of a model in float32 are drawn in, too."""
 SPECIALS = ["<pad>", "<s>", "<unk>", "</s>"]
 QWEN = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 
@@ -143,6 +151,49 @@ def qwen2_vl() -> Qwen2VLForConditionalGeneration:
     return Qwen2VLForConditionalGeneration(config)
 
 
+def qwen3_vl() -> Qwen3VLForConditionalGeneration:
+    """The sizes of Qwen3-VL-2B."""
+    text = {
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000000.0, "mrope_section": [24, 20, 20]},
+        "bos_token_id": 1,
+        "eos_token_id": 3,
+        "pad_token_id": 0,
+    }
+    vision = {
+        "depth": 24,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_heads": 16,
+        "out_hidden_size": 2048,
+        "patch_size": 16,
+        "deepstack_visual_indexes": [5, 11, 17],
+    }
+    ids = {name: len(SPECIALS) + place for place, name in enumerate(QWEN)}
+    config = Qwen3VLConfig(
+        text_config=text,
+        vision_config=vision,
+        tie_word_embeddings=True,
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+    )
+    return Qwen3VLForConditionalGeneration(config)
+
+
+def patches_of_16() -> Qwen2VLImageProcessorPil:
+    """Qwen3-VL's processor: Qwen2-VL's with other patches and other means."""
+    half = [0.5, 0.5, 0.5]
+    return Qwen2VLImageProcessorPil(patch_size=16, image_mean=half, image_std=half)
+
+
 def square(side: int) -> Callable[[], Any]:
     """A processor that makes squares of all images."""
     return lambda: CLIPImageProcessorPil(size={"height": side, "width": side}, do_center_crop=False)
@@ -152,6 +203,7 @@ KINDS = {
     "blip": Kind("BLIP-base", blip, square(384), torch.float32, lora=False),
     "blip2": Kind("BLIP-2, OPT-2.7B", blip2, square(224), torch.bfloat16, lora=True),
     "qwen2_vl": Kind("Qwen2-VL-2B", qwen2_vl, Qwen2VLImageProcessorPil, torch.bfloat16, lora=True, images=8),
+    "qwen3_vl": Kind("Qwen3-VL-2B", qwen3_vl, patches_of_16, torch.bfloat16, lora=True, images=8),
 }
 
 
@@ -372,7 +424,12 @@ def drawing(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
                 return sides.captioner.generate(sides.images, Decoding(max_new_tokens=LONGEST, **ours)).tokens
 
         note = "" if half or name == "5 samples" else same(peer(), own())
-        yield compare(f"{name}{'' if half else ', float32'}", peer, own, repeats, note, plain=True)
+        whole = compare(f"{name}{'' if half else ', float32'}", peer, own, repeats, note, plain=True)
+        yield whole
+        if not half:
+            for dtype in LOWER:
+                with drawn_in(sides, dtype):
+                    yield variant(f"{name}, drawn in {dtype}", whole, own, repeats)
 
 
 def same(theirs: Tensor, ours: Tensor) -> str:
@@ -432,6 +489,10 @@ def dico(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
     note = "" if half else difference(sides, peer, ours)
     whole = compare(f"DiCO step{'' if half else ', float32'}", peer, ours, repeats, note)
     yield whole
+    if not half:
+        for dtype in LOWER:
+            with drawn_in(sides, dtype):
+                yield variant(f"DiCO step, float32, drawn in {dtype}", whole, ours, repeats)
     if half:
         gain, reading.GAIN = reading.GAIN, 0.0
         try:
@@ -444,7 +505,17 @@ def dico(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
             sides.captioner.use_liger_kernel = False
 
 
-def variant(name: str, whole: Measured, ours: Callable[[], None], repeats: int) -> Measured:
+@contextmanager
+def drawn_in(sides: Sides, dtype: RolloutDtype) -> Iterator[None]:
+    """Our captioner draws in this precision, and scores in its own."""
+    sides.captioner.rollout_dtype = dtype
+    try:
+        yield
+    finally:
+        sides.captioner.rollout_dtype = "float32"
+
+
+def variant(name: str, whole: Measured, ours: Callable[[], Any], repeats: int) -> Measured:
     """Another way of ours against the same times of Hugging Face's."""
     used = memory(ours)
     row = Row(name, whole.row.peer, [1000 * seconds(ours) for _ in range(repeats)], "")
@@ -462,7 +533,7 @@ def difference(sides: Sides, peer: Callable[[], None], ours: Callable[[], None])
     return f"gradients differ by {float((found[0] - found[1]).norm() / found[0].norm()):.0e}"
 
 
-def scst(sides: Sides, repeats: int) -> Measured:
+def scst(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
     """Five samples against the greedy caption."""
     rewards = torch.rand(6 * len(sides.images), device=sides.device)
     objective = SCST(
@@ -472,21 +543,21 @@ def scst(sides: Sides, repeats: int) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
-        with torch.no_grad(), precision(sides, True):
+        with torch.no_grad(), precision(sides, half):
             encoded = sides.peer.encode(sides.images.inputs["captioner"])
             sides.generate(WAYS["greedy"][0])
             drawn = sides.generate(WAYS["5 samples"][0])
-        with precision(sides, True):
+        with precision(sides, half):
             now = sides.logprobs(sides.peer, drawn, sides.states(sides.peer, drawn, encoded))
             advantage = rewards[: len(now)] - rewards[len(now) :].repeat_interleave(5)
             loss = -(advantage * now).sum()
         loss.backward()
         their.step()
 
-    return compare("SCST step", peer, own_step(sides, objective, our, True), repeats, "")
+    yield compare("SCST step", peer, own_step(sides, objective, our, half), repeats, "")
 
 
-def vlrm(sides: Sides, repeats: int) -> Measured:
+def vlrm(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
     """One sample of every image, among the six likeliest words at temperature 2."""
     rewards = torch.rand(len(sides.images), device=sides.device)
     critic = Critic(sides.captioner, head="linear")
@@ -496,10 +567,10 @@ def vlrm(sides: Sides, repeats: int) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
-        with torch.no_grad(), precision(sides, True):
+        with torch.no_grad(), precision(sides, half):
             encoded = sides.peer.encode(sides.images.inputs["captioner"])
             drawn = sides.generate({"do_sample": True, "top_k": 6, "temperature": 2.0})
-        with precision(sides, True):
+        with precision(sides, half):
             states = sides.states(sides.peer, drawn, encoded)
             logits = sides.peer.head(sides.peer.before_head(states)).float()
             chosen = logits.log_softmax(dim=-1).gather(-1, drawn[:, :, None]).squeeze(-1)
@@ -509,20 +580,51 @@ def vlrm(sides: Sides, repeats: int) -> Measured:
         loss.backward()
         their.step()
 
-    return compare("VLRM step", peer, own_step(sides, objective, our, True), repeats, "")
+    yield compare("VLRM step", peer, own_step(sides, objective, our, half), repeats, "")
 
 
-def rows(sides: Sides, repeats: int) -> Iterator[Measured]:
-    """All rows of a model."""
-    if sides.kind.dtype is torch.float32:
-        yield from drawing(sides, repeats, half=False)
-        yield from dico(sides, repeats, half=False)
-    yield from drawing(sides, repeats, half=True)
-    if sides.kind.images < IMAGES:
-        sides.images = sides.images_of(sides.kind.images).to(sides.device)
-    yield from dico(sides, repeats, half=True)
-    for method in (scst, vlrm):
-        yield method(sides, repeats)
+def compiled(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
+    """Greedy search and 5 beams, the layers that read a word as they are and by ``torch.compile``, both replayed from a graph."""
+    plain = FixedDecoderSteps._through_layers
+    fused = torch.compile(plain, dynamic=False)
+
+    def by_fused(self: Any, words: Tensor, *others: Any) -> Tensor:
+        # with the strides that words have in a graph: others would be compiled for once more
+        return fused(self, words.clone(memory_format=torch.contiguous_format), *others)
+
+    for name in ("greedy", "5 beams"):
+
+        def own(name: str = name) -> Tensor:
+            with precision(sides, half):
+                return sides.captioner.generate(sides.images, Decoding(max_new_tokens=LONGEST, **WAYS[name][1])).tokens
+
+        def other(own: Callable[[], Tensor] = own) -> Tensor:
+            FixedDecoderSteps._through_layers = by_fused  # type: ignore[method-assign]
+            try:
+                return own()
+            finally:
+                FixedDecoderSteps._through_layers = plain  # type: ignore[method-assign]
+
+        first = seconds(other)
+        alike = (own() == other()).all(dim=1)
+        note = f"{int(alike.sum())} of {len(alike)} captions equal; compiled in {first:.0f} s"
+        yield compare(f"{name}, ours against ours compiled", own, other, repeats, note)
+
+
+ROWS = {"drawing": drawing, "dico": dico, "scst": scst, "vlrm": vlrm}
+FURTHER = {"compiled": compiled}
+"""Rows that are measured where they are asked for."""
+
+
+def rows(sides: Sides, repeats: int, wanted: Sequence[str]) -> Iterator[Measured]:
+    """The wanted rows of a model."""
+    halves = (False, True) if sides.kind.dtype is torch.float32 else (True,)
+    for half in halves:
+        for name, measure in (ROWS | FURTHER).items():
+            if name in ("dico", "scst", "vlrm") and sides.kind.images < len(sides.images):
+                sides.images = sides.images_of(sides.kind.images).to(sides.device)
+            if name in wanted and (half or name in ("drawing", "dico")):
+                yield from measure(sides, repeats, half)
 
 
 HEAD = "| model | row | Hugging Face, ms | ours without graphs, ms | ours, ms | ratio | busy (peer) | GiB (peer) | |"
@@ -531,6 +633,7 @@ HEAD = "| model | row | Hugging Face, ms | ours without graphs, ms | ours, ms | 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--rows", nargs="+", choices=(*ROWS, *FURTHER), default=tuple(ROWS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
@@ -540,7 +643,7 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", *lines, sep="\n")
     for name in options.model:
         sides = Sides(KINDS[name], torch.device("cuda"))
-        for measured in rows(sides, options.repeats):
+        for measured in rows(sides, options.repeats, options.rows):
             lines.append(f"| {' | '.join([KINDS[name].title, *measured.cells()])} |")
             print(lines[-1], flush=True)
         del sides

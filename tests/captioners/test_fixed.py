@@ -1,7 +1,10 @@
 """Steps in memory that stays: the same captions as by steps that grow, also when they are replayed, on a GPU by CUDA graphs."""
 
 import gc
+import warnings
 import weakref
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -398,3 +401,35 @@ def test_graphs_draw_the_captions_of_steps_that_grow(name, tmp_path: Path, monke
     assert not caplog.records
     monkeypatch.setattr(Family, "replays", lambda self, device: False)
     assert by_graph == drawn(captioner, batch)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", TINY)
+def test_words_wait_for_the_device_only_when_it_is_asked_what_ended(name, tmp_path: Path):
+    """Eight more words, one look more."""
+    captioner = make(name, tmp_path).cuda()
+    batch = batch_of(captioner, 5).to("cuda")
+    if name in GROWS:
+        pytest.skip("its steps are not replayed")
+    waits = {}
+    for words in (drawing.LOOK + 1, 2 * drawing.LOOK + 1):
+        for kind, decoding in DECODINGS.items():
+            asked = replace(decoding, max_new_tokens=words, min_new_tokens=words)
+            captioner.generate(batch, asked)
+            waits[kind, words] = waits_of(lambda asked=asked: captioner.generate(batch, asked))
+    for kind in DECODINGS:
+        shorter, longer = (waits[kind, words] for words in (drawing.LOOK + 1, 2 * drawing.LOOK + 1))
+        assert len(longer) - len(shorter) == 1, (kind, Counter(longer) - Counter(shorter))
+
+
+def waits_of(draws):
+    """The lines at which Python waits for the device."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            draws()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [f"{wait.filename}:{wait.lineno}" for wait in found if "called a synchronizing" in str(wait.message)]
