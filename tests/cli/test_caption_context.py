@@ -52,6 +52,7 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
     [
         (("--context", "about", "--context_extension", ".txt"), "leave one of the two out"),
         (("--context_extension", "txt"), "--context_extension is 'txt'"),
+        (("--prompt", "What is this {context}?"), "nothing says what is known of an image"),
         (("--context_extension", ".txt", "--out", "sidecars"), "is also the ending of the captions' sidecars"),
         (
             ("--context_extension", ".context.txt"),

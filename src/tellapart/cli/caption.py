@@ -547,12 +547,27 @@ def served_station(options: CaptionOptions) -> Station:
 
 def served_prompt(options: CaptionOptions) -> str:
     """What a served model is asked."""
-    prompt = options.prompt or STYLES[options.style].prompt or ENDPOINT_PROMPT
-    if options.context is None and options.context_extension is None:
-        return prompt
     from tellapart.captioners.asking import with_context
 
-    return with_context(prompt)
+    prompt = options.prompt or STYLES[options.style].prompt or ENDPOINT_PROMPT
+    return with_context(prompt) if _says_context(options) else prompt
+
+
+def _says_context(options: CaptionOptions) -> bool:
+    """Whether something says what is known of an image.
+
+    Raises:
+        UsageError: nothing does, but --prompt has a place for it.
+    """
+    from tellapart.captioners.families.base import CONTEXT
+
+    says = options.context is not None or options.context_extension is not None
+    if not says and CONTEXT in (options.prompt or ""):
+        raise UsageError(
+            f"--prompt has a place for {CONTEXT}, but nothing says what is known of an image: give --context, a column, or "
+            f"--context_extension, the ending of files next to the images, or leave {CONTEXT} out."
+        )
+    return says
 
 
 def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path) -> Comparison:
@@ -619,11 +634,12 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
     from tellapart.captioners.asking import with_context
     from tellapart.recipe.models import load_captioner
 
+    says_context = _says_context(options)
     section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
     captioner, asked = load_captioner(section), STYLES[options.style].prompt
     if options.prompt is None and asked is not None and follows_instructions(captioner):
         captioner.set_prompt(asked)
-    if options.context is not None or options.context_extension is not None:
+    if says_context:
         captioner.set_prompt(with_context(captioner.family.prompt))
     if captioner.buckets is not None:
         middle = captioner.buckets.range((len(captioner.buckets) - 1) // 2)
