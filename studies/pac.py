@@ -30,12 +30,14 @@ from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.sweep.claims import markdown_table
+from tellapart.sweep.instruments import sampled_sentence
 from tellapart.sweep.notes import Notes
 from tellapart.sweep.page_parts import folded, reading
 from tellapart.sweep.run_study import kept_notes
 from tellapart.types import Decoding
 from tellapart.world import alt_texts, load_scenes, load_world, spec
 from tellapart.world.backbone import pixels
+from tellapart.world.faults import faults
 from tellapart.world.measures import world_measures
 from tellapart.world.negatives import replace_attribute, shuffle_words, swap_attributes
 from tellapart.world.probe import probe, probe_late
@@ -134,7 +136,7 @@ def drawn_captions(dataset: CaptionDataset, size: str) -> dict[str, list[str]]:
     captioner = HuggingFaceCaptioner.from_pretrained(resolve(XE, size=size))
     decoding = partial(Decoding, max_new_tokens=MAX_NEW_TOKENS)
     ways = {"xe, greedy": decoding()}
-    ways |= {f"xe, sampled at {value}": decoding(do_sample=True, temperature=value) for value in TEMPERATURES}
+    ways |= {SAMPLED.format(value): decoding(do_sample=True, temperature=value) for value in TEMPERATURES}
     texts = {}
     with one_thread():
         for kind, way in ways.items():
@@ -145,6 +147,7 @@ def drawn_captions(dataset: CaptionDataset, size: str) -> dict[str, list[str]]:
 
 SPLIT = "test"
 XE = "world/xe"
+SAMPLED = "xe, sampled at {}"
 START, PLAIN, PAC, JUDGE = "world/listener", "further, without generated", "world/pac", "world/judge"
 """The four scorers; the second is trained as ``world/pac`` is, but on people's captions alone."""
 
@@ -300,6 +303,7 @@ def write_page(found: Found, path: Path) -> None:
     sections = [
         _head(found),
         folded("## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found)),
+        _samples(found),
         reading(path),
         "## Correlation with quality, all captions of test\n\n" + _correlations(found),
         folded("## Differences\n\n" + _differences(found)),
@@ -381,6 +385,13 @@ def _probes(found: Found) -> str:
     rows = [["asked", *found.scorers]]
     rows += [[name, *(f"{own.probe[name]:.1f}" for own in found.scorers.values())] for name in asked]
     return markdown_table(rows[0], rows[1:])
+
+
+def _samples(found: Found) -> str:
+    """How true what ``world/xe`` writes is, by the test images."""
+    captions = dict(zip(found.judged.ids, found.judged.texts[SAMPLED.format(1.0)], strict=True))
+    scenes = load_scenes(SPLIT, size=found.size)
+    return sampled_sentence(XE, world_measures(captions, scenes).corpus | faults(captions, scenes)).strip()
 
 
 def main(argv: list[str] | None = None) -> None:

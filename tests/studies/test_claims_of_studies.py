@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from sweep.study_fakes import STUDIES, finish, module, study_of
+from sweep.study_fakes import STUDIES, Told, finish, module, study_of
 from tellapart.sweep.study_file import read_study
 from tellapart.world.scenes import Scene, SceneObject
 
@@ -96,7 +96,7 @@ def test_truth(tmp_path, row, changed, holds):
         worst = {"exact_recall@1": 20.0, "truthful": 90.0, "CIDEr": 0.5, "grammatical": 100.0}
         return worst | found.get(shown, {}) | (changed if shown == row else {})
 
-    study = finish(study_of("truth", tmp_path), val, on_test, selected=60)
+    study = study_of("truth", tmp_path, Told, on_test=on_test)
     assert [claim.holds for claim in truth.claims(study)] == holds
 
 
@@ -137,7 +137,7 @@ def test_sharp(tmp_path, row, changed, holds):
         usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
         return usual | found.get(shown, {}) | (changed if shown == row else {})
 
-    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    study = study_of("sharp", tmp_path, Told, on_test=on_test)
     found = [claim.holds for claim in sharp.claims(study)]
     assert (found[:9], found[-8:-3]) == (holds, [True] * 5)
     assert found[9:-8] + found[-3:] == [False] * 24, (
@@ -152,7 +152,7 @@ def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
         exact = {LIKELIER: 86.0, f"{LIKELIER}, apart by the sharp verifier": 91.0}.get(shown, 70.0)
         return {"exact_recall@1": exact, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
 
-    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    study = study_of("sharp", tmp_path, Told, on_test=on_test)
     assert [claim.holds for claim in sharp.claims(study)][9:12] == [True] * 3
 
 
@@ -186,7 +186,7 @@ def test_the_sharp_recipe_in_peoples_wording(tmp_path, worded, place, row, chang
         }
         return usual | (found.get(shown, {}) | (changed if shown == row else {}) if point == "last" else {})
 
-    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    study = study_of("sharp", tmp_path, Told, on_test=on_test)
     assert [claim.holds for claim in sharp.claims(study)][place : place + 3] == holds
 
 
@@ -211,7 +211,7 @@ def test_each_part_of_the_sharp_recipes(tmp_path, near):
         most = above.get(near[0], 80.0) + 1.0
         return usual | whole | ({near[2]: most} if shown == near[1] and point == "last" else {})
 
-    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    study = study_of("sharp", tmp_path, Told, on_test=on_test)
     found = [claim.holds for claim in sharp.claims(study)][-len(CHANGED) :]
     assert found == [changed != near for changed in CHANGED]
 

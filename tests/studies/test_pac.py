@@ -19,10 +19,15 @@ BEST, COEFFICIENTS, SPOILT = pac.BEST, pac.COEFFICIENTS, pac.SPOILT
 START, PLAIN, PAC, JUDGE = pac.START, pac.PLAIN, pac.PAC, pac.JUDGE
 
 
+def written(dataset):
+    """By the captioner; its greedy captions are of every image the same, its samples say where the star is."""
+    return {"xe, greedy": ["a star"] * len(dataset), "xe, sampled at 1.0": ["a star in the top left"] * len(dataset)}
+
+
 @pytest.fixture(scope="module")
 def judged():
     dataset = load_world("test", size="small")
-    return pac.judged_captions(dataset, {"xe, greedy": ["a star"] * len(dataset)}, split="test", size="small")
+    return pac.judged_captions(dataset, written(dataset), split="test", size="small")
 
 
 def test_scores_are_made_once_and_a_page_is_written_from_what_is_kept(tmp_path, monkeypatch, capsys):
@@ -36,13 +41,23 @@ def test_scores_are_made_once_and_a_page_is_written_from_what_is_kept(tmp_path, 
         return {"scores": (exact + 0.1 * noise).tolist(), "probe": {"shape": 90.0 + len(made)}}
 
     monkeypatch.setattr(pac, "_scored", scored)
-    monkeypatch.setattr(pac, "drawn_captions", lambda dataset, size: {"xe, greedy": ["a star"] * len(dataset)})
+    monkeypatch.setattr(pac, "drawn_captions", lambda dataset, size: written(dataset))
     words = ["--size", "small", "--samples", "20", "--seeds", "0", "1", "--kept", str(tmp_path / "pac.tar.xz")]
     for place in ("one", "two"):
         pac.main([*words, "--output_dir", str(tmp_path / place), "--docs", str(tmp_path / place)])
     assert made == [(START, 0), (JUDGE, 0), (PLAIN, 0), (PAC, 0), (PLAIN, 1), (PAC, 1)]
     pages = [(tmp_path / place / "world-pac.md").read_bytes() for place in ("one", "two")]
     assert pages[0] == pages[1]
+    scenes = load_scenes("test", size="small").values()
+    stars = [is_true(parse("a star"), scene) for scene in scenes]
+    true = sum(is_true(parse("a star in the top left"), scene) for scene in scenes)
+    opening = (
+        f"Of the captions sampled from `world/xe`, {100 * true / len(scenes):.1f} % are true and 100.0 % grammatical."
+    )
+    assert (
+        f"{opening} Of those that name a place or a relation and are otherwise true, {100 * true / sum(stars):.1f} %"
+        in (pages[0].decode())
+    )
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -100,8 +115,8 @@ def test_a_scorer_that_knows_the_quality_agrees_with_it_and_its_opposite_does_no
                 assert np.all(sign * values > 0.3)  # less than 1 where so many truths are alike
             else:
                 assert values == pytest.approx([sign] * 21), name
-    assert judged.drawn == ("xe, greedy",)
-    quality[:, judged.kinds.index("xe, greedy")] = 7.0
+    assert judged.drawn == ("xe, greedy", "xe, sampled at 1.0")
+    quality[:, [judged.kinds.index(kind) for kind in judged.drawn]] = 7.0
     spoilt = pac.agreement(quality, judged, draws).draws
     assert spoilt["tau-b without xe's"] == pytest.approx([1.0] * 21)
     assert spoilt["tau-b"].max() < 0.95

@@ -17,7 +17,7 @@ from tellapart.evaluation.protocol import Protocol
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import write_json
 from tellapart.sweep.study import Study
-from tellapart.sweep.study_file import read_study
+from tellapart.sweep.study_file import StudyFile, read_study
 from tellapart.sweep.tasks import DONE_FILE, TRAINED_FILE, Task
 from tellapart.sweep.trainings import load, option, resolved_key
 
@@ -152,6 +152,27 @@ def finish(
             ):  # a row may have one of its own
                 note_measured(task, place, {point: on_test(shown, task, decoding, point) for point in checkpoints})
     return study
+
+
+class Told(Study):
+    """A study of which the figures on test are told, and every point is as good on val: for claims that read nothing else.
+
+    Args:
+        file: of the study.
+        root: of its trainings, of which there are none.
+        on_test: as for ``finish``.
+    """
+
+    def __init__(self, file: StudyFile, root: Path, on_test: OnTest) -> None:
+        super().__init__(file, root)
+        self._on_test = on_test
+
+    def merit(self, name, setting):
+        return (0.0,)
+
+    def metrics(self, name, point="selected", decoding="greedy"):
+        tasks = [task for task in self.measured[name] if task.trains or point == "selected"]
+        return [dict(self._on_test(name, task, decoding, point if task.trains else "start")) for task in tasks]
 
 
 @contextmanager

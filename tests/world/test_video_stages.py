@@ -19,6 +19,7 @@ from tellapart.files import write_json
 from tellapart.listeners.late import LateListener
 from tellapart.recipe.fingerprint import content_of, stages_of, world_stage
 from tellapart.recipe.models import load_data, require_fit, truth_of
+from tellapart.sweep.instruments import instruments_parts, probed
 from tellapart.types import Decoding
 from tellapart.world.lstm import feature_collate, features_folder
 from tellapart.world.probe import MOTION, PROBE, require_probe
@@ -94,7 +95,7 @@ def test_stages_learn_something_and_read_frames():
     assert torch.allclose(read, kept, atol=1e-2)
     figures = probe_captioner(captioner, size="small")
     assert set(figures["accuracy"]) == QUESTIONS
-    assert set(figures["greedy"]) == set(KEPT)
+    assert set(figures["greedy"]) == set(figures["sampled"]) == {*KEPT, "place", "said_places"}
 
 
 @pytest.mark.slow
@@ -111,6 +112,17 @@ def test_pooled_features_are_the_towers_and_the_lstm_reads_them(tmp_path):
     captioner = HuggingFaceCaptioner.from_pretrained(resolve("world/video-lstm", size="small")).eval()
     batch = feature_collate(captioner.name, features)(load_video_world("val", size="small")[:4].examples)
     assert len(captioner.generate(batch, Decoding(max_new_tokens=12)).texts) == 4
+    stages = ["world/video-backbone", "world/video-lstm"]
+    found = probed("small", stages)
+    table, said = instruments_parts(found, stages[1:], stages[:1])
+    assert "| asked | video-backbone | video-lstm |" in table
+    assert set(found["video-lstm"]["probe"]) == QUESTIONS
+    assert "| direction or new colour, by the pooled vector |" in table
+    true = found["video-lstm"]["details"]["sampled"]["truthful"]
+    assert (
+        f"explains questions and models. Of the captions sampled from `world/video-lstm`, {true:.1f} % are true" in said
+    )
+    assert "Of those that name a place or an order" in said
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from tellapart.world.scenes import Scene, SceneObject
 from tellapart.world.video import Event, MovingScene, load_moving_scenes, load_video_world, spec
 from tellapart.world.video.build import build
 from tellapart.world.video.captions import describe, describe_fully, full_description, write_as_annotator
+from tellapart.world.video.faults import moving_faults
 from tellapart.world.video.grammar import Clause, MovingDescription, parse, write
 from tellapart.world.video.measures import moving_measures
 from tellapart.world.video.questions import moving_questions
@@ -317,3 +318,26 @@ def last_seen(moving):
         if event is None or event.verb != "vanishes":
             found.add(thing)
     return found
+
+
+@pytest.mark.parametrize(
+    ("captions", "place", "said"),
+    [
+        # of three that say more than what happens, one has another fault; of the two others one is right
+        (
+            [
+                "a red star moves left, then a blue ring appears",
+                "a blue ring appears, then a red star moves left",
+                "a red star in the bottom left moves right",
+                "a red star moves left and a blue ring appears",
+            ],
+            50.0,
+            75.0,
+        ),
+        (["a red star in the top right moves left", "a red star in the top left moves left"], 50.0, 100.0),
+        (["a star moves left", "star star"], 100.0, 0.0),
+    ],
+)
+def test_places_and_orders_of_captions_that_are_otherwise_true(captions, place, said):
+    captions = dict(enumerate(captions))
+    assert moving_faults(captions, dict.fromkeys(captions, MOVING)) == {"place": place, "said_places": said}

@@ -7,21 +7,31 @@ from typing import Any
 
 from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.page_parts import folded
-from tellapart.world.probes import probe_all
+from tellapart.world.probes import OF_CLIPS, probe_all
 
-EXPLAINED = "The [page on the world](../explanation/world.md#what-each-model-sees) explains questions and models."
-"""Pages of results lie in ``docs/results``."""
+EXPLAINED = {
+    False: "The [page on the world](../explanation/world.md#what-each-model-sees) explains questions and models.",
+    True: "The [page on the moving world](../explanation/world_video.md#probe) explains questions and models.",
+}
+"""Whether the images are clips -> where a page says more; pages of results lie in ``docs/results``."""
 
 ORDER_AWARE = 80.0
 """Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
 the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
 
-TOWER = "world/backbone"
-"""The vision tower of captioners and listeners."""
+TOWERS = {False: "world/backbone", True: "world/video-backbone"}
+"""Whether the images are clips -> the vision tower of captioners and listeners."""
+
+EVENTS = {"target": "direction or new colour", "turn": "first or second event"}
 
 QUESTIONS = {
     "empty": "empty cell",
     "pairs": "pairs of attributes",
+    **EVENTS,
+    **{
+        f"pooled_{name}": f"{EVENTS.get(name, name)}, by the pooled vector"
+        for name in ("shape", "colour", "size", "texture", "verb", *EVENTS)
+    },
     **{
         f"map_{name}": f"{name} of a cell, by CLS" for name in ("shape", "colour", "size", "texture", "object", "empty")
     },
@@ -31,7 +41,8 @@ QUESTIONS = {
 
 def probed_stages(starts: Iterable[str], listeners: Iterable[str]) -> list[str]:
     """The stages that a page's table has as columns, in order."""
-    return [TOWER, *starts, *listeners]
+    columns = [*starts, *listeners]
+    return [TOWERS[_of_clips(columns)], *columns]
 
 
 def probed(size: str, stages: Sequence[str]) -> dict[str, Any]:
@@ -56,7 +67,7 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
         starts: stages of start captioners, whose samples are described.
         listeners: stages that compare images with texts, and further towers.
     """
-    shown = {_short(name): found[_short(name)] for name in listeners}
+    shown, clips = {_short(name): found[_short(name)] for name in listeners}, _of_clips(starts)
     judges = {name: one for name, one in shown.items() if "order" in one["probe"]}  # a tower reads no texts
     asked = dict.fromkeys(key for one in (*judges.values(), *found.values()) for key in one["probe"])
     lines = [
@@ -66,7 +77,7 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
         ]
         for key in asked
     ]
-    for kind in next(iter(judges.values()))["details"]["recall"]:
+    for kind in dict.fromkeys(kind for one in judges.values() for kind in one["details"].get("recall", ())):
         recalls = (one["details"].get("recall", {}).get(kind) for one in found.values())
         lines.append(
             [
@@ -77,17 +88,29 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
     blind = [name for name, one in judges.items() if one["probe"]["order"] < ORDER_AWARE]
     return [
         folded("## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines)),
-        f"{EXPLAINED} Order-blind: {', '.join(blind) or 'none'}."
-        + "".join(_sampled(name, found[_short(name)]["details"]["sampled"]) for name in starts),
+        EXPLAINED[clips]
+        + (f" Order-blind: {', '.join(blind) or 'none'}." if judges else "")
+        + "".join(sampled_sentence(name, found[_short(name)]["details"]["sampled"], clips=clips) for name in starts),
     ]
 
 
-def _sampled(name: str, faults: Mapping[str, float]) -> str:
-    """How true a start captioner's samples are."""
+def _of_clips(stages: Iterable[str]) -> bool:
+    return any(stage.startswith(OF_CLIPS) for stage in stages)
+
+
+def sampled_sentence(name: str, faults: Mapping[str, float], *, clips: bool = False) -> str:
+    """How true a start captioner's samples are.
+
+    Args:
+        name: of the captioner.
+        faults: ``truthful``, ``grammatical`` and ``place`` of its samples, in percent.
+        clips: whether it describes clips.
+    """
     true, grammatical, place = (f"{faults[key]:.1f} %" for key in ("truthful", "grammatical", "place"))
+    named = "an order" if clips else "a relation"
     return (
         f" Of the captions sampled from `{name}`, {true} are true and {grammatical} grammatical."
-        f" Of those that name a place or a relation and are otherwise true, {place} name it correctly."
+        f" Of those that name a place or {named} and are otherwise true, {place} name it correctly."
     )
 
 

@@ -14,12 +14,14 @@ from tellapart.types import Decoding
 from tellapart.world import load_scenes, load_world
 from tellapart.world.backbone import ACCURACY, pixels
 from tellapart.world.faults import faults
-from tellapart.world.lstm import KINDS, POOLS, collate_pictures
+from tellapart.world.lstm import KINDS, POOLS, collate_pictures, feature_collate
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import PROBE, accuracies, by_captioner
 from tellapart.world.schedule import one_thread
 from tellapart.world.schedules import ALIASES, STAGES
 from tellapart.world.stages import resolve
+from tellapart.world.video import probe as video
+from tellapart.world.video.lstm import video_features
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 PROBED = (
@@ -37,6 +39,9 @@ DRAWN = {
     "greedy": Decoding(max_new_tokens=MAX_NEW_TOKENS),
     "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
 }
+
+OF_CLIPS = "world/video-"
+"""How stages of the moving world are called."""
 
 CAPTIONER_PROBE = "captioner_probe.json"
 """Not ``PROBE``: the files of that name that older versions left next to captioners were measured with dropout."""
@@ -121,13 +126,20 @@ def _read(stage: str, folder: Path, size: str) -> tuple[dict[str, float], dict[s
         return found.pop("accuracy"), found
     if not (folder / CAPTIONER_PROBE).is_file():
         captioner = HuggingFaceCaptioner.from_pretrained(folder)
-        collate = None
-        if stage in KINDS:
-            collate = collate_pictures(captioner.name, resolve("world/backbone", size=size), POOLS[KINDS[stage]])
+        probed = video.probe_captioner if stage.startswith(OF_CLIPS) else probe_captioner
         with one_thread():
-            write_json(folder / CAPTIONER_PROBE, probe_captioner(captioner, size=size, collate=collate))
+            write_json(folder / CAPTIONER_PROBE, probed(captioner, size=size, collate=_reads(captioner, stage, size)))
     found = read_object(folder / CAPTIONER_PROBE)
     return found.pop("accuracy"), found
+
+
+def _reads(captioner: HuggingFaceCaptioner, stage: str, size: str) -> Collate | None:
+    """What gives a captioner over features its own; none: it reads frames."""
+    if stage in KINDS:
+        return collate_pictures(captioner.name, resolve("world/backbone", size=size), POOLS[KINDS[stage]])
+    if stage == "world/video-lstm":
+        return feature_collate(captioner.name, video_features(resolve("world/video-backbone", size=size), size))
+    return None
 
 
 def _written(captioner: HuggingFaceCaptioner, collate: Collate, decoding: Decoding, size: str) -> dict[str, float]:

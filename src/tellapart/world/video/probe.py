@@ -14,12 +14,18 @@ from tellapart.types import Decoding
 from tellapart.world.probe import Score, by_captioner, by_matcher, percent_right, recalls
 from tellapart.world.video import load_moving_scenes, load_video_world
 from tellapart.world.video.captions import full_description
+from tellapart.world.video.faults import moving_faults
 from tellapart.world.video.measures import moving_measures
 from tellapart.world.video.questions import moving_questions
 from tellapart.world.video.vocabulary import MAX_NEW_TOKENS
 
 KEPT = ("grammatical", "motion", "order", "truthful", "detail", "exact_recall@1")
-"""Measures of a captioner's greedy captions."""
+"""Measures of a captioner's captions."""
+
+DRAWN = {
+    "greedy": Decoding(max_new_tokens=MAX_NEW_TOKENS),
+    "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
+}
 
 
 def accuracies(score: Score, *, size: str = "full") -> dict[str, float]:
@@ -63,7 +69,7 @@ def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
 def probe_captioner(
     captioner: HuggingFaceCaptioner, *, size: str = "full", collate: Collate | None = None
 ) -> dict[str, Any]:
-    """Accuracy of a captioner of clips, and the measures of its greedy captions, in percent on val.
+    """Accuracy of a captioner of clips, and the measures of its captions, in percent on val.
 
     Args:
         captioner: to be measured.
@@ -71,12 +77,15 @@ def probe_captioner(
         collate: what it reads of clips; none: by its own processor.
 
     Returns:
-        ``accuracy``: see ``accuracies``; it answers by log-probability per token. ``greedy``: ``KEPT``.
+        ``accuracy``: see ``accuracies``; it answers by log-probability per token. ``greedy`` and ``sampled``: ``KEPT`` of such
+        captions, and their ``moving_faults``.
     """
     collate = Collate({captioner.name: captioner.process}) if collate is None else collate
     accuracy = accuracies(by_captioner(captioner, collate=collate), size=size)
     dataset, scenes = load_video_world("val", size=size), load_moving_scenes("val", size=size)
-    evaluation = Evaluation(dataset, collate, decoding=Decoding(max_new_tokens=MAX_NEW_TOKENS), batch_size=64)
-    captions, _ = evaluation.draw(captioner)
-    corpus = moving_measures(captions, scenes).corpus
-    return {"accuracy": accuracy, "greedy": {name: corpus[name] for name in KEPT}}
+    written = {}
+    for name, decoding in DRAWN.items():
+        captions, _ = Evaluation(dataset, collate, decoding=decoding, batch_size=64).draw(captioner)
+        corpus = moving_measures(captions, scenes).corpus
+        written[name] = {measure: corpus[measure] for measure in KEPT} | moving_faults(captions, scenes)
+    return {"accuracy": accuracy} | written
