@@ -24,7 +24,7 @@ from tellapart.captioning.serve import Station
 from tellapart.captioning.shards.launch import ATTEMPTS, Outcome, caption_shards, shards_of, share_of
 from tellapart.captioning.shards.output import CLAIMS, ShardFolder
 from tellapart.captioning.shards.parts import CAPTIONS, Part
-from tellapart.captioning.shards.samples import sample_of
+from tellapart.captioning.shards.samples import sample_of, tar_samples
 from tellapart.captioning.shards.shard import caption_shard, output_name
 from tellapart.data.remote import folders
 from tellapart.data.remote.folders import Folder
@@ -51,6 +51,19 @@ def memory(monkeypatch):
     yield filesystem
     if filesystem.exists("/bucket"):
         filesystem.rm("/bucket", recursive=True)
+
+
+def test_hidden_files_of_a_shard_belong_to_no_sample():
+    """What macOS packs next to each file; it made three samples out of each one, all of them at fault."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name, content in (("a/._1.jpg", b"x"), ("a/1.jpg", png(1)), ("a/._1.txt", b"x"), ("a/1.txt", b"old")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    (found,) = tar_samples(data, "x.tar")
+    assert (found.key, found.problem) == ("a/1", None)
+    assert [name for name, _ in found.members] == ["a/1.jpg", "a/1.txt"]
 
 
 def test_a_shard_keeps_its_name_order_and_bytes(tmp_path, output):

@@ -325,6 +325,9 @@ def test_broken_captions_are_one_sentence(content, sentence, tmp_path, capsys):
     [
         (["--listener", "x"], "--listener does not go with --references"),
         (["--num_beams", "2"], "--num_beams does not go with --references"),
+        (["--batch_size", "8"], "--batch_size does not go with --references"),
+        (["--spice_heap", "4G"], "--spice_heap is for SPICE, which is not asked for: add --spice"),
+        (["--spice_timeout", "60"], "--spice_timeout is for SPICE"),
         (["--bootstrap", "-1"], "--bootstrap is -1"),
         (["--cider_df", "gone.npz"], "gone.npz cannot be read"),
         (["--split", "a", "--references", "gone.json"], "gone.json does not exist"),

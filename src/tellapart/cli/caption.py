@@ -121,6 +121,10 @@ def run(argv: Sequence[str]) -> int:
     if options.features is not None:
         _require_one_below(items)
     if options.dry_run is not None:
+        if options.num_processes > 1:
+            raise UsageError(
+                f"--num_processes {options.num_processes} does not go with --dry_run, which uses one process: leave it out."
+            )
         return show_captions(items, options)
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)

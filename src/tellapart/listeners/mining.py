@@ -320,7 +320,7 @@ def mine(
             ``look_alikes`` finds.
         same_above: cosine from which images are one picture; above 1 never.
         engine: exact products, FAISS, or by the number of images (exact up to 200,000). Where FAISS would have to look at
-            an eighth of its lists or more, images are searched exactly.
+            more than an eighth of its lists, images are searched exactly.
         recall: share (0 to 1) of the true neighbours that FAISS has to find, by a sample of 500 images.
         fewer: where there are fewer than ``k`` other pictures, take all of them.
 

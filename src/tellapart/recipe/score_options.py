@@ -53,7 +53,9 @@ OF_CAPTIONERS = (
     "claims",
     "claim_file",
     "verifier",
+    "batch_size",
 )
+OF_SPICE = ("spice_heap", "spice_timeout")
 OF_FILES = ("cider_df_images", "caption_column", "format")
 LEAST = {
     "bootstrap": (0, "a number of draws, 0 for none"),
@@ -283,9 +285,8 @@ class ScoreOptions(DataOptions):
             raise UsageError(
                 "--start measures what a run began from, and --references compares text only: leave one out."
             )
-        if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
-            raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         self._check_numbers()
+        self._check_spice()
 
     @property
     def asked_words(self) -> WordRange | None:
@@ -317,8 +318,15 @@ class ScoreOptions(DataOptions):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"--{name} is {value}: give {remedy}.")
+
+    def _check_spice(self) -> None:
+        if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
+            raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         if not self.spice_timeout > 0:
             raise UsageError(f"--spice_timeout is {self.spice_timeout:g}: give a number of seconds above 0.")
+        unused = next((name for name in OF_SPICE if getattr(self, name) != getattr(ScoreOptions, name)), None)
+        if unused is not None and not self.spice and self.spice_jar is None:
+            raise UsageError(f"--{unused} is for SPICE, which is not asked for: add --spice, or leave it out.")
 
 
 def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[str]]) -> tuple[Measure, ...]:

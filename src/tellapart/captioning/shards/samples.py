@@ -189,7 +189,7 @@ def _members(file: BinaryIO) -> Iterator[Member]:
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
             archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
-            if not member.isfile():
+            if not member.isfile() or member.name.rpartition("/")[2].startswith("."):
                 continue
             if member.offset_data + member.size > length:
                 raise tarfile.ReadError(f"it ends in the middle of {printable(member.name)}")
