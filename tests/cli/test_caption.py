@@ -401,6 +401,7 @@ REFUSED = [
     (["--summary_max_new_tokens", "9"], "--summary_max_new_tokens is for --summarize"),
     (["--min_match", "0.5"], "--min_match needs a listener"),
     (["--min_match", "0.5", "--listener", "x", "--gate", "loop,empty"], "which --gate loop,empty leaves out: name it"),
+    (["--max_same", "3", "--gate", "empty"], "--max_same is for the fault same_caption, which --gate empty leaves out"),
     (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
     (["--top_p", "2"], "top_p=2.0 must be above 0 and at most 1"),

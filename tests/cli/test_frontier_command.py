@@ -103,6 +103,18 @@ def test_a_grid_belongs_to_the_recipe_before_it():
         ([DICO, "--push_to_hub"], "--push_to_hub is for one training"),
         ([DICO, "--grid", "seed=0,1"], "--grid seed is not a knob: give --seeds"),
         ([DICO, "--grid", "output_dir=a,b"], "--grid output_dir is not a knob"),
+        ([DICO, "--grid", "training.seed=0,1"], "--grid training.seed is not a knob: give --seeds"),
+        ([DICO, "--training.output_dir", "x"], "--training.output_dir is for one training: give --output_dir"),
+        ([DICO, "--training.resume_from_checkpoint", "last"], "is for one training: a frontier resumes"),
+        (
+            [DICO, "--objective.beta", "0.5", "--grid", "objective.beta=0.1,0.2"],
+            "--objective.beta has one value for all",
+        ),
+        (
+            [DICO, "--grid", "training.learning_rate=1e-5", "--learning_rate", "1e-5"],
+            "--grid training.learning_rate varies it",
+        ),
+        ([DICO, "--grid", "betta=0.1"], "betta"),
         ([DICO, "--grid", "objective.bta=1"], "did you mean --objective.beta"),
         ([DICO, "--grid", "objective.beta=much"], "--objective.beta is 'much', but must be a number"),
         (["missing.yaml"], "missing.yaml does not exist"),

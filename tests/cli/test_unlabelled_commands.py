@@ -135,6 +135,8 @@ def test_scoring_holds_out_what_the_training_did(recipe, tmp_path, read, limit):
         assert held is not None
         assert not set(trained.ids) & set(held.ids)
         assert load(DataOptions(), made_by(made.resolved)).dataset.ids == held.ids
+        with pytest.raises(UsageError, match="limit is -1: keep at least 1 image"):  # it dropped the last image
+            load(DataOptions(limit=-1), made_by(made.resolved))
         for how in ({"pictures": True}, {"seen_by": ("some/listener",)}):  # whatever the run opens: none is broken
             opened = load(DataOptions(), made_by(made.resolved), **how).dataset
             assert all((folder / image_id).stat().st_size for image_id in opened.ids)

@@ -348,3 +348,19 @@ def test_json_has_every_name_as_it_is(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.isascii()
     assert name in json.loads(out)["splits"]["train"]["broken"][0]["id"]
+
+
+def test_what_is_checked_is_not_replaced(tmp_path, capsys):
+    files(tmp_path, pictures(1))
+    table, report = tmp_path / "photos.csv", tmp_path / "check.json"
+    table.write_text("file_name,caption\n000.png,a dog\n")
+    report.write_text(json.dumps([{"image": "000.png", "caption": "a dog"}]))
+    for given, option, to, says in (
+        (table, "--page", table, "photos.csv is the input, which would be lost: name another file."),
+        (table, "--page", tmp_path / "page.csv", "the page is HTML: give a name that ends in .html."),
+        (report, "--output_dir", tmp_path, "check.json is the input, which would be lost: name another folder."),
+    ):
+        before = given.read_bytes()
+        assert main(["data", "check", str(given), option, str(to), "--num_workers", "0"]) == 2
+        assert says in capsys.readouterr().err
+        assert given.read_bytes() == before

@@ -411,3 +411,12 @@ def test_an_empty_word_is_a_value():
     words = split_words(["--prefix", "", "data.json", "--limit"], {"prefix": str, "limit": int})
     assert words.positional == ["data.json"]
     assert words.options == {"prefix": Text(""), "limit": NoValue()}
+
+
+def test_a_switch_without_a_default_leaves_the_next_word_alone():
+    """``score --center_crop runs/x`` took the run for the value."""
+    types = {"center_crop": bool | None, "resume_from_checkpoint": bool | str | None}
+    words = split_words(["--center_crop", "runs/x", "--resume_from_checkpoint", "last"], types)
+    assert words.positional == ["runs/x"]
+    assert words.options == {"center_crop": NoValue(), "resume_from_checkpoint": Text("last")}
+    assert split_words(["--center_crop", "false"], types).options == {"center_crop": Text("false")}

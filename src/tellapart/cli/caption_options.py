@@ -19,7 +19,7 @@ from tellapart.captioning.defaults import (
     TOP_P_APART,
     WEIGHTS,
 )
-from tellapart.captioning.gate import LOW_MATCH, SEVERITY, load_openers
+from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
@@ -525,16 +525,25 @@ def _check_choice(options: CaptionOptions) -> None:
         raise UsageError(
             f"--rerank {options.rerank} needs a listener: give --listener, a CLIP model such as world/listener."
         )
+    _check_limits(options)
+    if options.center_crop and options.features is not None:
+        raise UsageError("--center_crop cuts pictures, but the captioner reads --features: leave one of the two out.")
+    if options.keep_all and candidates(options) == 1:
+        raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
+
+
+def _check_limits(options: CaptionOptions) -> None:
+    """Raise where the limit of a fault is given that is not looked for."""
     if options.min_match is not None and options.listener is None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
     if options.min_match is not None and LOW_MATCH not in gate_checks(options):
         raise UsageError(
             f"--min_match is for the fault {LOW_MATCH}, which --gate {options.gate} leaves out: name it, or give no --min_match."
         )
-    if options.center_crop and options.features is not None:
-        raise UsageError("--center_crop cuts pictures, but the captioner reads --features: leave one of the two out.")
-    if options.keep_all and candidates(options) == 1:
-        raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
+    if options.max_same is not None and SAME_CAPTION not in gate_checks(options):
+        raise UsageError(
+            f"--max_same is for the fault {SAME_CAPTION}, which --gate {options.gate} leaves out: name it, or give no --max_same."
+        )
 
 
 def _check_summary(options: CaptionOptions) -> None:

@@ -64,7 +64,7 @@ def require_another_file(words: Sequence[str], output: str | Path, *, option: st
         return
     named = (name for word in words for name in (expand(word) if is_pattern(word) else [word]))
     if any(os.path.exists(name) and os.path.samefile(name, output) for name in named):
-        other = "file" if option == "--output" else "folder"
+        other = "folder" if option == "--output_dir" else "file"
         raise UsageError(f"{option}: {output} is the input, which would be lost: name another {other}.")
 
 

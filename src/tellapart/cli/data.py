@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tellapart.cli.command import options_of, run_action
+from tellapart.cli.command import options_of, require_another_file, run_action
 from tellapart.cli.console import note, say, say_json, table
 from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
@@ -147,6 +147,7 @@ def run_check(argv: Sequence[str]) -> int:
         raise UsageError("no data were given: name a folder, a file of captions, or several.")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    _keep_inputs(words, options)
     splits = read_splits(words, options)
     from tellapart.data.check import check
 
@@ -164,6 +165,17 @@ def run_check(argv: Sequence[str]) -> int:
         say(as_text(", ".join(words), report, splits))
     readable = any(split.images > len(split.broken) for split in report.splits.values())
     return TO_REPAIR if not readable or (options.strict and not report.clean) else 0
+
+
+def _keep_inputs(words: Sequence[str], options: CheckOptions) -> None:
+    """Raise where what is written would replace what is read, or the page would have another ending than its kind."""
+    if options.page is not None:
+        require_another_file(words, options.page, option="--page")
+        if options.page.suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f"--page is {str(options.page)!r}, but the page is HTML: give a name that ends in .html.")
+    if options.output_dir is not None:
+        for name in LISTS:
+            require_another_file(words, options.output_dir / name, option="--output_dir")
 
 
 def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequence[Example]]:
@@ -197,6 +209,10 @@ def as_json(report: Report) -> dict[str, Any]:
     return {"clean": report.clean, "splits": splits, "duplicates": groups}
 
 
+LISTS = ("check.json", "odd_images.tsv", "broken_images.tsv", "duplicates.tsv")
+"""What ``--output_dir`` gets: the report, and its lists."""
+
+
 def write_lists(report: Report, folder: Path) -> None:
     """The report and its lists, as files.
 
@@ -212,11 +228,12 @@ def write_lists(report: Report, folder: Path) -> None:
         for number, group in enumerate(report.groups, start=1)
         for member in group.members
     ]
-    write_json(folder / "check.json", as_json(report))
+    whole, *lists = (folder / name for name in LISTS)
+    write_json(whole, as_json(report))
     odd = [[name, image.id, image.name, ", ".join(image.kinds)] for name, s in report.splits.items() for image in s.odd]
-    write_text(folder / "odd_images.tsv", _tsv(["split", "id", "image", "what"], odd))
-    write_text(folder / "broken_images.tsv", _tsv(["split", "id", "image", "why"], broken))
-    write_text(folder / "duplicates.tsv", _tsv(["group", "kind", "split", "id", "image"], repeated))
+    write_text(lists[0], _tsv(["split", "id", "image", "what"], odd))
+    write_text(lists[1], _tsv(["split", "id", "image", "why"], broken))
+    write_text(lists[2], _tsv(["group", "kind", "split", "id", "image"], repeated))
 
 
 def _tsv(heading: list[str], rows: list[list[str]]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tellapart.cli.command import grouped_lines, help_head
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import require_metric
-from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
+from tellapart.recipe.flags import NoValue, full_name, known_key, short_name, split_words
 from tellapart.recipe.options import Given, Text, options_of, types_of
 from tellapart.recipe.recipe import schema_of
 from tellapart.recipe.schema import Catalogue
@@ -139,6 +139,8 @@ def read_words(argv: Sequence[str]) -> Words:
     options: FrontierOptions = FrontierOptions(**vars(read_options(mine, "FrontierOptions", OPTIONS)))
     _check(options, methods, added)
     overrides = {name: _override(name, value, types, own) for name, value in given.options.items() if name not in own}
+    for method in methods:
+        method.grid = _knobs(method.grid, types, overrides)
     return Words(methods, overrides, added, at, options)
 
 
@@ -152,8 +154,27 @@ def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     return types
 
 
+def _knobs(
+    grid: Mapping[str, list[str]], types: Mapping[str, Any], overrides: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """A grid by the names that options have today.
+
+    Raises:
+        UsageError: one is unknown, or is also given as one value for all.
+    """
+    found = {}
+    for key, values in grid.items():
+        known = key if key.startswith("reward.") else known_key(key, types, shown=f"--grid {key}")
+        if full_name(known) in map(full_name, overrides):
+            raise UsageError(f"--{key} has one value for all, and --grid {key} varies it: leave one of the two out.")
+        found[key if known == full_name(key) or known == key else short_name(known)] = values
+    return found
+
+
 def _refuse_of_one_training(options: Mapping[str, Any]) -> None:
-    for name in options:
+    if "training.output_dir" in options:
+        raise UsageError("--training.output_dir is for one training: give --output_dir, which is for all of them.")
+    for name in map(short_name, options):
         if name in OF_ONE_TRAINING:
             raise UsageError(f"--{name} is for one training: a frontier resumes automatically, leave it out.")
         if name in PUSHING:
@@ -237,8 +258,8 @@ def _give(method: Method, words: Sequence[tuple[str, str]]) -> None:
             method.label = value
         else:
             key, texts = assignment("grid", value)
-            if key in NO_KNOBS:
-                raise UsageError(f"--grid {key} is not a knob: give --{NO_KNOBS[key]} for all trainings.")
+            if short_name(key) in NO_KNOBS:
+                raise UsageError(f"--grid {key} is not a knob: give --{NO_KNOBS[short_name(key)]} for all trainings.")
             method.grid[key] = list(dict.fromkeys([*method.grid.get(key, []), *texts]))
 
 

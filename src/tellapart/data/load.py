@@ -77,8 +77,7 @@ def load_dataset(
         >>> data[0].id, data[0].image.open().size
         ('1.jpg', (640, 480))
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}: keep at least 1 image.")
+    require_limit(limit)
     if isinstance(path, str) and not path.strip():  # Path("") is the folder where we are
         raise UsageError("the name of the data is empty: name a file, a folder or a data set.")
     source = source_at(
@@ -246,6 +245,12 @@ def source_at(
 
         return open_remote(place, format)
     return open_source(place, format)
+
+
+def require_limit(limit: int | None) -> None:
+    """Raise for fewer images than one."""
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}: keep at least 1 image.")
 
 
 def require_columns(source: Source, *names: str | None, captions: str | None = None) -> None:

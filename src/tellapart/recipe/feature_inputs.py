@@ -59,8 +59,10 @@ def load_pictured(
     Raises:
         UsageError: the data cannot be read.
     """
+    from tellapart.data.load import load_references, require_limit
     from tellapart.recipe.models import load_data
 
+    require_limit(how["limit"])
     if features is not None and how.get("center_crop"):
         raise UsageError(
             f"center_crop cuts pictures, but the captioner reads the features {features.name}: leave one of the two out."
@@ -70,8 +72,6 @@ def load_pictured(
     try:
         return load_data(path, split, missing_files=True, **how)
     except UsageError:
-        from tellapart.data.load import load_references
-
         columns = {name: how[name] for name in ("image_column", "caption_column", "id_column") if name in how}
         return load_references(path, split=split, format=how["format"], **columns)[: how["limit"]]
 

@@ -10,7 +10,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.names import closest
 from tellapart.objectives import METHODS
-from tellapart.recipe.options import Given, Text, is_switch, takes_mapping
+from tellapart.recipe.options import Given, Text, is_switch, only_switch, takes_mapping
 from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Schema, objective_options
 from tellapart.recipe.shipped import RECIPE_ENDINGS
 from tellapart.training.config import TrainConfig
@@ -113,7 +113,7 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool =
         elif recipe and follows is not None and follows.endswith(RECIPE_ENDINGS):
             options[name] = NoValue(follows)
         elif follows is not None and (
-            bool not in (types.get(name), types.get(full_name(name))) or follows.lower() in SWITCH_WORDS
+            not only_switch(types.get(name, types.get(full_name(name)))) or follows.lower() in SWITCH_WORDS
         ):
             options[name] = Text(words.pop(0))
         else:

@@ -188,10 +188,12 @@ def _looked_at(features: Path, run: Made | None, seen_by: Models | None) -> bool
 def _held_out(options: DataOptions, run: Made, *, pictures: bool, tell: bool) -> Where:
     """The images of a run's data that it did not train on; with ``pictures`` these are opened even if the run opens none."""
     from tellapart.data.held_out import hold_out
+    from tellapart.data.load import require_limit
     from tellapart.recipe.feature_inputs import features_at, load_pictured, opens_pictures, usable
 
     opened = opens_pictures(run.data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
     data, held_out = run.data, run.evaluation.held_out or 0
+    require_limit(options.limit)
     features, on_error = options.features or data.features, options.on_error or data.on_error
     instead = features_at(features)
     dataset = load_pictured(

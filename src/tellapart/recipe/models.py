@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from tellapart.captioners.adapters import LoraOptions
-from tellapart.data.load import load_dataset
+from tellapart.data.load import load_dataset, require_limit
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
@@ -516,8 +516,7 @@ def load_data(
     from tellapart.world import load_world
     from tellapart.world.video import load_video_world
 
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}: keep at least 1 image.")
+    require_limit(limit)
     if columns.get("context_column") is not None:
         raise UsageError(
             f"{path} is not a table and has no column {columns['context_column']!r}: leave context_column out."

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import TextWrapper
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
 from docstring_parser import DocstringStyle
@@ -186,6 +186,11 @@ def takes_mapping(kind: Any) -> bool:
 def is_switch(kind: Any) -> bool:
     """Whether an option of this type needs no value on a command line."""
     return bool in _choices(kind)
+
+
+def only_switch(kind: Any) -> bool:
+    """Whether the values of an option of this type are true and false, or none of them: the next word is not its value."""
+    return bool in _choices(kind) and set(_choices(kind)) <= {bool, NoneType}
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

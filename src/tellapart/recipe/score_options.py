@@ -27,6 +27,7 @@ DRAWING = (
     "max_new_tokens",
     "min_new_tokens",
     "no_repeat_ngram_size",
+    "batch_size",
 )
 """Options that say how a captioner draws captions."""
 OF_CAPTIONERS = (
@@ -53,7 +54,6 @@ OF_CAPTIONERS = (
     "claims",
     "claim_file",
     "verifier",
-    "batch_size",
 )
 OF_SPICE = ("spice_heap", "spice_timeout")
 OF_FILES = ("cider_df_images", "caption_column", "format")
