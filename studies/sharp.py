@@ -60,6 +60,7 @@ def sections(study: Study) -> Iterator[str]:
     yield over_values(study, f"{WHOLE} over its larger weights", "reward.likelihood", "larger weight")
     yield over_values(study, f"{WORDED} over its weights", "reward.cider_d", "weight")
     yield over_values(study, f"{WORDED} over its smaller weights", "reward.cider_d", "smaller weight")
+    yield over_values(study, f"{WHOLE}{LOOKALIKES} over its weights", "reward.lookalikes", "weight")
     for row in (WHOLE, WORDED):
         yield over_values(study, f"{row} over its other rates", "training.learning_rate", "other rate")
     yield over_values(study, ORACLE, "training.learning_rate", "rate")
