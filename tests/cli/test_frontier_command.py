@@ -115,6 +115,8 @@ def test_a_grid_belongs_to_the_recipe_before_it():
             "--grid training.learning_rate varies it",
         ),
         ([DICO, "--grid", "betta=0.1"], "betta"),
+        (["--add", "x", "--seeds", "banana"], "--seeds does nothing without a recipe"),
+        (["--add", "x", "--meteor"], "--meteor does nothing without a recipe, since curves of --add are measured"),
         ([DICO, "--grid", "objective.bta=1"], "did you mean --objective.beta"),
         ([DICO, "--grid", "objective.beta=much"], "--objective.beta is 'much', but must be a number"),
         (["missing.yaml"], "missing.yaml does not exist"),

@@ -200,6 +200,7 @@ def test_scoring_says_which_models_look(monkeypatch, capsys):
         ({"reward": {"cider_d": 1.0}}, "reward cider_d needs reference captions, but image '"),
         ({"evaluation": {"held_out": 6, "path": "x"}}, "evaluation.held_out takes images of the training data"),
         ({"evaluation": {"held_out": 6, "images": "x"}}, "of the training data: leave evaluation.images out"),
+        ({"evaluation": {"held_out": 6, "split": "test"}}, "of the training data: leave evaluation.split out"),
         ({"evaluation": {"held_out": 600}}, "evaluation.held_out is 600, but"),
         ({"data": {"on_error": "fail"}}, "2.tar is not a whole tar archive"),
     ],

@@ -15,15 +15,19 @@ from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
+from tellapart.cli.push import check_push
 from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
+from tellapart.recipe.build import check_together
 from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.models import load_data
 from tellapart.recipe.options import Text
 from tellapart.recipe.read_yaml import read_yaml
+from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
 from tellapart.recipe.shipped import find_recipe
+from tellapart.recipe.words import TrainFlags
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
 SHIPPED = sorted(path for path in RECIPES if "\nmethod:" in path.read_text())  # those: test_train_listener.py
@@ -405,6 +409,28 @@ def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
 def test_the_world_has_no_column_of_contexts(path):
     with pytest.raises(UsageError, match=f"{path} is not a table and has no column 'about': leave context_column out"):
         load_data(path, "val", images=None, format=None, size="small", limit=None, context_column="about")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("coco_lstm_xe", {"hack_patience": 7}, "hack_patience says when on_hack acts, which only warns"),
+        (
+            "coco_lstm_xe",
+            {"greater_is_better": False, "metric_for_best_model": None},
+            "greater_is_better is for metric_for_best_model: set that too",
+        ),
+    ],
+)
+def test_an_option_with_nothing_to_act_on_is_refused(name, given, sentence):
+    with pytest.raises(UsageError) as refused:
+        check_together(Recipe.load(name, given))
+    assert sentence in str(refused.value)
+
+
+def test_a_private_repository_is_for_pushing():
+    with pytest.raises(UsageError, match="--hub_private_repo pushes nothing on its own: add --push_to_hub"):
+        check_push(TrainFlags(hub_private_repo=True))
 
 
 def test_an_empty_word_is_a_value():

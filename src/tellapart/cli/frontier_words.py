@@ -310,9 +310,22 @@ def seeds_of(text: str, first: int) -> list[int]:
     return list(dict.fromkeys(numbers)) if len(parts) > 1 else list(range(first, first + numbers[0]))
 
 
+OF_TRAININGS = (
+    *(name for name in FrontierOptions.groups["what is trained"] if name not in ("grid", "label", "dry_run")),
+    *FrontierOptions.groups["how points are measured"],
+)
+"""Options that say nothing of curves that are there already."""
+
+
 def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[Path]) -> None:
     if not methods and not added:
         raise UsageError("no recipe was named: give one, such as world_ved_dico, with its --grid.")
+    if not methods:
+        unused = next((name for name in OF_TRAININGS if getattr(options, name) != getattr(FrontierOptions, name)), None)
+        if unused is not None:
+            raise UsageError(
+                f"--{unused} does nothing without a recipe, since curves of --add are measured: leave it out, or name a recipe."
+            )
     for name in ("workers", "num_beams"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -157,10 +157,16 @@ def _check(words: Sequence[str], options: JudgeOptions) -> None:
         raise UsageError(f"--num_items is {options.num_items}: ask about at least 1 image.")
     if options.seed < 0:
         raise UsageError(f"--seed is {options.seed}: give 0 or more.")
-    if not 0 <= options.port < 65536:
-        raise UsageError(f"--port is {options.port}: give one up to 65535, or 0 for any free one.")
+    _check_port(options)
     if options.neighbours is not None and options.listener is not None:
         raise UsageError("--neighbours and --listener both choose the other image: give one of them.")
+
+
+def _check_port(options: JudgeOptions) -> None:
+    if not 0 <= options.port < 65536:
+        raise UsageError(f"--port is {options.port}: give one up to 65535, or 0 for any free one.")
+    if options.vlm is not None and options.port != JudgeOptions.port:
+        raise UsageError("--port is for the page, and --vlm shows none: leave it out.")
 
 
 def _announce(study: Study, port: int) -> None:

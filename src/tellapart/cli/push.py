@@ -62,6 +62,8 @@ def check_push(flags: TrainFlags) -> None:
     """
     if flags.hub_model_id is not None and not flags.push_to_hub:
         raise UsageError(f"--hub_model_id {flags.hub_model_id} pushes nothing on its own: add --push_to_hub.")
+    if flags.hub_private_repo and not flags.push_to_hub:
+        raise UsageError("--hub_private_repo pushes nothing on its own: add --push_to_hub.")
     if flags.push_to_hub:
         from tellapart.training.hub import check_name, require_login
 

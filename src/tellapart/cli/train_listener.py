@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     if flags.print_config:
         say(recipe.to_yaml().rstrip())
         return 0
-    if flags.push_to_hub or flags.hub_model_id:
+    if flags.push_to_hub or flags.hub_model_id or flags.hub_private_repo:
         raise UsageError("--push_to_hub is for captioners: upload a listener's folder with hf upload.")
     if flags.plugin:
         raise UsageError("--plugin brings methods and rewards of captioners: leave it out.")

@@ -220,6 +220,8 @@ def _check_held_out(recipe: Recipe) -> None:
     given = next((name for name in ("path", "images") if getattr(section, name) is not None), None)
     if section.held_out is not None and given is not None:
         raise UsageError(f"evaluation.held_out takes images of the training data: leave evaluation.{given} out.")
+    if section.held_out is not None and section.split not in (None, type(section).split):
+        raise UsageError("evaluation.held_out takes images of the training data: leave evaluation.split out.")
 
 
 def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:

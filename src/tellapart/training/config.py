@@ -125,6 +125,14 @@ class TrainConfig:
             raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
             raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
+        self._require_use()
+
+    def _require_use(self) -> None:
+        """Raise where an option has another value than by default and nothing to act on."""
+        if self.on_hack == "warn" and self.hack_patience != type(self).hack_patience:
+            raise UsageError("hack_patience says when on_hack acts, which only warns: set on_hack, or leave it out.")
+        if not self.greater_is_better and self.metric_for_best_model is None:
+            raise UsageError("greater_is_better is for metric_for_best_model: set that too, or leave it out.")
 
     def _require_floor(self) -> None:
         shares = self.best_floor.values() if isinstance(self.best_floor, dict) else [None]
