@@ -122,6 +122,18 @@ def blip2() -> Blip2ForConditionalGeneration:
     return Blip2ForConditionalGeneration(Blip2Config(text_config=text, num_query_tokens=32, image_token_index=4))
 
 
+def tied() -> dict[str, Any]:
+    """The special words of a Qwen-VL, whose head is its table of words."""
+    ids = {name: len(SPECIALS) + place for place, name in enumerate(QWEN)}
+    return {
+        "tie_word_embeddings": True,
+        "vision_start_token_id": ids["<|vision_start|>"],
+        "vision_end_token_id": ids["<|vision_end|>"],
+        "image_token_id": ids["<|image_pad|>"],
+        "video_token_id": ids["<|video_pad|>"],
+    }
+
+
 def qwen2_vl() -> Qwen2VLForConditionalGeneration:
     """The sizes of Qwen2-VL-2B."""
     rope = {"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [16, 24, 24]}
@@ -138,17 +150,7 @@ def qwen2_vl() -> Qwen2VLForConditionalGeneration:
         "pad_token_id": 0,
     }
     vision = {"depth": 32, "embed_dim": 1280, "hidden_size": 1536, "num_heads": 16, "patch_size": 14}
-    ids = {name: len(SPECIALS) + place for place, name in enumerate(QWEN)}
-    config = Qwen2VLConfig(
-        text_config=text,
-        vision_config=vision,
-        tie_word_embeddings=True,
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-    )
-    return Qwen2VLForConditionalGeneration(config)
+    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=text, vision_config=vision, **tied()))
 
 
 def qwen3_vl() -> Qwen3VLForConditionalGeneration:
@@ -175,17 +177,7 @@ def qwen3_vl() -> Qwen3VLForConditionalGeneration:
         "patch_size": 16,
         "deepstack_visual_indexes": [5, 11, 17],
     }
-    ids = {name: len(SPECIALS) + place for place, name in enumerate(QWEN)}
-    config = Qwen3VLConfig(
-        text_config=text,
-        vision_config=vision,
-        tie_word_embeddings=True,
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-    )
-    return Qwen3VLForConditionalGeneration(config)
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=vision, **tied()))
 
 
 def patches_of_16() -> Qwen2VLImageProcessorPil:
