@@ -19,7 +19,6 @@ from tellapart.cli.push import check_push
 from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
-from tellapart.recipe.build import check_together
 from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.models import load_data
 from tellapart.recipe.options import Text
@@ -411,21 +410,9 @@ def test_the_world_has_no_column_of_contexts(path):
         load_data(path, "val", images=None, format=None, size="small", limit=None, context_column="about")
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "sentence"),
-    [
-        ("coco_lstm_xe", {"hack_patience": 7}, "hack_patience says when on_hack acts, which only warns"),
-        (
-            "coco_lstm_xe",
-            {"greater_is_better": False, "metric_for_best_model": None},
-            "greater_is_better is for metric_for_best_model: set that too",
-        ),
-    ],
-)
-def test_an_option_with_nothing_to_act_on_is_refused(name, given, sentence):
-    with pytest.raises(UsageError) as refused:
-        check_together(Recipe.load(name, given))
-    assert sentence in str(refused.value)
+def test_a_direction_is_of_the_metric_that_selects():
+    with pytest.raises(UsageError, match="greater_is_better is for metric_for_best_model: set that too"):
+        Recipe.load("coco_lstm_xe", {"greater_is_better": False, "metric_for_best_model": None})
 
 
 def test_a_private_repository_is_for_pushing():

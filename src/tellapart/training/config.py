@@ -119,19 +119,18 @@ class TrainConfig:
                 raise UsageError(f"{name}={value!r} must be finite.")
         self._require_floor()
         self._require_step_options()
-        if self.best_floor and self.metric_for_best_model is None:
-            raise UsageError(f"best_floor={self.best_floor} selects nothing on its own: set metric_for_best_model too.")
+        self._require_metric()
         if self.on_hack != "warn" and self.eval_steps is None:
             raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
             raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
-        self._require_use()
 
-    def _require_use(self) -> None:
-        """Raise where an option has another value than by default and nothing to act on."""
-        if self.on_hack == "warn" and self.hack_patience != type(self).hack_patience:
-            raise UsageError("hack_patience says when on_hack acts, which only warns: set on_hack, or leave it out.")
-        if not self.greater_is_better and self.metric_for_best_model is None:
+    def _require_metric(self) -> None:
+        if self.metric_for_best_model is not None:
+            return
+        if self.best_floor:
+            raise UsageError(f"best_floor={self.best_floor} selects nothing on its own: set metric_for_best_model too.")
+        if not self.greater_is_better:
             raise UsageError("greater_is_better is for metric_for_best_model: set that too, or leave it out.")
 
     def _require_floor(self) -> None:
