@@ -131,6 +131,12 @@ def test_mistakes_are_told_in_a_sentence(words, said, tmp_path):
     assert "\n" not in str(raised.value)
 
 
+def test_a_knob_by_its_old_name_is_known(materials, tmp_path):
+    """It ended in a traceback."""
+    (curve,) = planned(materials.recipe(tmp_path, "dico"), "--grid", "lr=1e-3,1e-4")
+    assert [settings for settings, _ in curve.points] == [{"learning_rate": 1e-4}, {"learning_rate": 1e-3}]
+
+
 def test_values_and_seeds():
     assert assignment("grid", "a.b=0.1, 0.2,0.1") == ("a.b", ["0.1", "0.2"])
     assert assignment("grid", "a=[1,2],[3]") == ("a", ["[1,2]", "[3]"])

@@ -68,6 +68,12 @@ def require_another_file(words: Sequence[str], output: str | Path, *, option: st
         raise UsageError(f"{option}: {output} is the input, which would be lost: name another {other}.")
 
 
+def require_html(output: Path, *, option: str = "--output") -> None:
+    """Raise where a page would have another ending than its kind."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{option} is {str(output)!r}, but the page is HTML: give a name that ends in .html.")
+
+
 def require_own(output: Path, load: Callable[[Path], object], what: str, *, option: str = "--output") -> None:
     """Raise where a command's output would replace a file that the command cannot have written.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tellapart.cli.command import options_of, require_another_file, run_action
+from tellapart.cli.command import options_of, require_another_file, require_html, run_action
 from tellapart.cli.console import note, say, say_json, table
 from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
@@ -171,8 +171,7 @@ def _keep_inputs(words: Sequence[str], options: CheckOptions) -> None:
     """Raise where what is written would replace what is read, or the page would have another ending than its kind."""
     if options.page is not None:
         require_another_file(words, options.page, option="--page")
-        if options.page.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"--page is {str(options.page)!r}, but the page is HTML: give a name that ends in .html.")
+        require_html(options.page, option="--page")
     if options.output_dir is not None:
         for name in LISTS:
             require_another_file(words, options.output_dir / name, option="--output_dir")

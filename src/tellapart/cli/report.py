@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from tellapart.cli.command import options_of, refuse_unused
+from tellapart.cli.command import options_of, refuse_unused, require_html
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError
 from tellapart.recipe.measured import DataOptions, load, of_result
@@ -85,8 +85,7 @@ def _page(words: Sequence[str], options: ReportOptions) -> int:
     from tellapart.evaluation.report import read_run, with_start, write_report
     from tellapart.evaluation.report.runs import told_apart
 
-    if options.output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--output is {str(options.output)!r}, but the page is HTML: give a name that ends in .html.")
+    require_html(options.output)
     views = told_apart([read_run(Path(word), protocol=options.protocol) for word in words], words)
     run = made(Path(words[0]))
     named = options.data is not None or run is not None

@@ -18,7 +18,7 @@ from tellapart.data.formats.names import Format, Link
 from tellapart.data.formats.open import Source
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED
 from tellapart.data.images import ImageFile, PackedImage
-from tellapart.data.load import read_split
+from tellapart.data.load import read_split, require_limit
 from tellapart.data.parquet import ParquetImage
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
@@ -77,8 +77,7 @@ def convert(
         raise UsageError(f"{folder} is a file: name a folder.")
     if link not in kind.links:
         raise UsageError(f"link is {link!r}, but format {to!r} allows {' or '.join(sorted(kind.links))}: choose that.")
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}: keep at least 1 image.")
+    require_limit(limit)
     splits = {name: read_split(source, name)[:limit] for name in [split]} if split else _all(source, limit)
     _check(splits, source, to)
     if folder.exists():

@@ -69,16 +69,17 @@ def faults(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> dict[str
         right[name] for name in placed if related[name] and all(p.place is None for p in placed[name].phrases)
     ]
     return {
-        "place": _percent(list(right.values())),
-        "cells": _percent(only_cells),
-        "relations": _percent(only_relations),
+        "place": percent(list(right.values())),
+        "cells": percent(only_cells),
+        "relations": percent(only_relations),
         "said_places": 100.0 * sum(says_places(found) for found in said.values()) / len(captions),
         "doubled": 100.0 * doubled / len(captions),
         "broken": 100.0 * (len(captions) - len(said)) / len(captions),
     }
 
 
-def _percent(right: list[bool]) -> float:
+def percent(right: list[bool]) -> float:
+    """The share of these that are right, 100 where there are none."""
     return 100.0 * sum(right) / len(right) if right else 100.0
 
 

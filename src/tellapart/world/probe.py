@@ -28,7 +28,7 @@ from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import PairMatcher
 from tellapart.metrics.retrieval import ranks as ranks_of
 from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
-from tellapart.types import Batch
+from tellapart.types import Batch, Decoding
 from tellapart.world import alt_texts, load_scenes, load_world
 from tellapart.world.captions import full_description
 from tellapart.world.negatives import shuffle_words
@@ -214,6 +214,14 @@ def by_matcher(matcher: PairMatcher) -> Score:
         return [matcher.score(logits) for logits in matcher.match_ids(ids, [question.texts for question in questions])]
 
     return score
+
+
+def greedy_and_sampled(max_new_tokens: int) -> dict[str, Decoding]:
+    """The two ways in which a captioner that is probed writes."""
+    return {
+        "greedy": Decoding(max_new_tokens=max_new_tokens),
+        "sampled": Decoding(do_sample=True, max_new_tokens=max_new_tokens),
+    }
 
 
 def by_captioner(captioner: HuggingFaceCaptioner, *, collate: Collate | None = None) -> Score:

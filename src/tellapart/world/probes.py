@@ -16,7 +16,7 @@ from tellapart.world.backbone import ACCURACY, pixels
 from tellapart.world.faults import faults
 from tellapart.world.lstm import KINDS, POOLS, collate_pictures, feature_collate
 from tellapart.world.measures import world_measures
-from tellapart.world.probe import PROBE, accuracies, by_captioner
+from tellapart.world.probe import PROBE, accuracies, by_captioner, greedy_and_sampled
 from tellapart.world.schedule import one_thread
 from tellapart.world.schedules import ALIASES, STAGES
 from tellapart.world.stages import resolve
@@ -35,10 +35,7 @@ PROBED = (
 )
 """What is probed unless other stages are named; others, such as ``world/itm``, take long to build."""
 
-DRAWN = {
-    "greedy": Decoding(max_new_tokens=MAX_NEW_TOKENS),
-    "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
-}
+DRAWN = greedy_and_sampled(MAX_NEW_TOKENS)
 
 OF_CLIPS = "world/video-"
 """How stages of the moving world are called."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tellapart.world.faults import percent
 from tellapart.world.video.grammar import AND, MovingDescription, parse
 from tellapart.world.video.scenes import MovingScene
 from tellapart.world.video.truth import is_true
@@ -37,6 +38,6 @@ def moving_faults(captions: Mapping[str, str], scenes: Mapping[str, MovingScene]
         is_true(said, scenes[name]) for name, said in placed.items() if is_true(without_places(said), scenes[name])
     ]
     return {
-        "place": 100.0 * sum(right) / len(right) if right else 100.0,
+        "place": percent(right),
         "said_places": 100.0 * len(placed) / len(captions),
     }

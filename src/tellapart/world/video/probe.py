@@ -10,8 +10,7 @@ from tellapart.data.dataset import Collate
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.listeners.late import LateListener
 from tellapart.metrics.retrieval import ranks
-from tellapart.types import Decoding
-from tellapart.world.probe import Score, by_captioner, by_matcher, percent_right, recalls
+from tellapart.world.probe import Score, by_captioner, by_matcher, greedy_and_sampled, percent_right, recalls
 from tellapart.world.video import load_moving_scenes, load_video_world
 from tellapart.world.video.captions import full_description
 from tellapart.world.video.faults import moving_faults
@@ -22,10 +21,7 @@ from tellapart.world.video.vocabulary import MAX_NEW_TOKENS
 KEPT = ("grammatical", "motion", "order", "truthful", "detail", "exact_recall@1")
 """Measures of a captioner's captions."""
 
-DRAWN = {
-    "greedy": Decoding(max_new_tokens=MAX_NEW_TOKENS),
-    "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
-}
+DRAWN = greedy_and_sampled(MAX_NEW_TOKENS)
 
 
 def accuracies(score: Score, *, size: str = "full") -> dict[str, float]:
