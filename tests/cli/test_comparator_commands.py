@@ -16,6 +16,7 @@ from tellapart.captioners.noise import ImageNoise
 from tellapart.cli.main import main
 from tellapart.data.center_crop import is_center_cropped
 from tellapart.data.loader import TrainingData
+from tellapart.errors import UsageError
 from tellapart.recipe.models import load_data
 from tellapart.recipe.recipe import Recipe
 from tellapart.types import Decoding
@@ -211,6 +212,19 @@ def test_unlabelled_images_are_read_as_the_training_images_are(recipe, tmp_path)
     assert unlabelled.ids == ["other-0", "other-1", "other-3", "other-4"]
     assert is_center_cropped(unlabelled)
     assert [name for name, _ in built.skipped] == ["other-2"]
+
+
+def test_columns_of_the_training_data_are_not_asked_of_other_data(recipe, materials, tmp_path):
+    data = folder_of(tmp_path / "data", "web", 6, says=["a red dog"])
+    columns = {"id_column": "number", "caption_column": "says"}
+    changes = {"data": {"path": str(data)} | columns, "evaluation": {"path": str(materials.data), "split": "val"}}
+    built = Recipe.load(recipe("sr_pl", **changes, unlabelled=None)).build()
+    assert built.dataset.ids[0] == "web-0"
+    assert len(built.watch.evaluation.dataset) == 6
+    with pytest.raises(UsageError, match="is not a table and has no column 'number'"):
+        Recipe.load(
+            recipe("sr_pl", data={"path": str(materials.data), "split": "train", "id_column": "number"})
+        ).build()
 
 
 def test_other_unlabelled_images_are_other_data(recipe):

@@ -98,6 +98,9 @@ def test_seeds_are_pooled_under_the_name_of_the_method(seeds, capsys):
     assert "found no two runs that differ only in the seed" in capsys.readouterr().err
     assert run("compare", *seeds, "--pool", "seeds", "--samples", "50") == 2
     assert "--samples does nothing with --pool" in capsys.readouterr().err
+    assert run("compare", seeds[0], "--start", "false", "--samples", "50", "--protocol", "val-6-greedy") == 2
+    assert f"--samples does nothing where {seeds[0]} is compared with no other run" in capsys.readouterr().err
+    assert run("compare", seeds[0], "--samples", "50", "--protocol", "val-6-greedy") == 0, "with its start"
 
 
 def test_start_needs_a_run(materials, capsys):

@@ -66,6 +66,11 @@ def test_what_is_wrong_is_one_sentence(materials, tmp_path, capsys):
         ([data, *listener, "--output", str(tmp_path / "near.json")], "written as .parquet"),
         ([data, *listener, "--k", "8"], "ask for at most 7"),
         ([data, *listener, "--k", "0"], "k is 0"),
+        (
+            [data, *listener, "--engine", "exact", "--recall", "0.5"],
+            "--recall is for faiss, and --engine exact finds all",
+        ),
+        ([data, *listener, "--image_column", "photo"], "is not a table and has no column 'photo'"),
     ):
         assert main(["mine", *words]) == 2
         assert told in capsys.readouterr().err

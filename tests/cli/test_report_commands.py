@@ -94,6 +94,8 @@ def test_another_split_is_shown_and_described_by_its_own_images(trained, tmp_pat
     assert run("report", tmp_path / "run", *chosen, "--output", tmp_path / "page.pdf") == 2
     assert "page.pdf', but the page is HTML: give a name that ends in .html." in capsys.readouterr().err
     assert not (tmp_path / "page.pdf").exists()
+    assert run("report", tmp_path / "run", *chosen, "--num_images", "0", "--data", tmp_path) == 2
+    assert "--data does nothing with --num_images 0" in capsys.readouterr().err
 
 
 def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, capsys):
@@ -107,6 +109,8 @@ def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, caps
     assert "--output does nothing with --card" in capsys.readouterr().err
     assert run("report", "--card", tmp_path / "run", "--data", tmp_path / "nowhere") == 2
     assert "nowhere" in capsys.readouterr().err
+    assert run("report", "--card", tmp_path / "run", "--images", tmp_path / "absent") == 2
+    assert "absent does not exist" in capsys.readouterr().err
     card.write_text("mine")
     capsys.readouterr()
     assert run("report", tmp_path / "run", "--card", "true") == 0

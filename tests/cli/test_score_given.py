@@ -125,6 +125,17 @@ def test_a_parquet_file_without_captions_says_which_columns_it_has(tmp_path, cap
     assert "only image_id, alt: give --caption_column" in capsys.readouterr().err
 
 
+def test_captions_that_have_no_columns_take_none(tmp_path, capsys):
+    references = coco(tmp_path / "r.json")
+    (tmp_path / "texts").mkdir()
+    for name, text in CAPTIONS.items():
+        (tmp_path / "texts" / f"{name}.txt").write_text(text)
+    (tmp_path / "scored.json").write_text(json.dumps({f"{name}.jpg": [text] for name, text in CAPTIONS.items()}))
+    for given in ("texts", "scored.json", "r.json"):
+        assert run("score", tmp_path / given, "--references", references, "--caption_column", "alt") == 2
+        assert f"{given} is not a table and has no column 'alt': leave the column out." in capsys.readouterr().err
+
+
 def references_in(form: str, folder: Path) -> Path:
     path = folder / form
     rows = [(i, text) for i, texts in REFERENCES.items() for text in texts]

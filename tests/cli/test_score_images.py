@@ -136,3 +136,5 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(materials, models, tmp_path
     assert "is a dual encoder, which gives no probability of a match" in capsys.readouterr().err
     assert run("score", path, "--references", materials.data, "--itm", models["itm"]) == 2
     assert "--itm does not go with --references" in capsys.readouterr().err
+    assert run(*words, "--pac", materials.listener, "--pac_base", materials.listener) == 2
+    assert "--pac_base is for .pth files" in capsys.readouterr().err

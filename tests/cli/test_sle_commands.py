@@ -68,5 +68,8 @@ def test_sets_of_captions_are_measured_while_training_and_after(materials, tmp_p
     for kind in ("rs3", "bs3"):
         for name in names:
             assert metrics[f"{kind}_{name}"] == pytest.approx(evaluated[f"eval_{kind}_{name}"], abs=1e-9)
-    assert main(["score", str(tmp_path / "sle"), "--split", "train", "--limit", "4", "--samples", "1"]) == 2
+    words = ["score", str(tmp_path / "sle"), "--split", "train", "--limit", "4"]
+    assert main([*words, "--samples", "0", "--json"]) == 0
+    assert not any(name.startswith(("rs", "bs")) for name in json.loads(capsys.readouterr().out)["metrics"])
+    assert main([*words, "--samples", "1"]) == 2
     assert "--samples is 1" in capsys.readouterr().err

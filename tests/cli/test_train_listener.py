@@ -178,6 +178,8 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
         ([path, "--head.min_count", "999"], "vocabulary of the corruptions is empty"),
         ([path, "--grammar", "false", "--head.weight", "2"], "no head is trained: give --grammar"),
         ([path, "--data.features", "x"], "data.features are of captioners"),
+        ([path, "--data.num_frames", "4"], "data.num_frames is for captioners, and train-listener trains none"),
+        ([path, "--data.context_column", "about"], "data.context_column is for captioners"),
         ([path, "--listener.pth", "x"], "--listener.pth is not an option: did you mean --listener.path?"),
         ([path, "--listener.path", "./nowhere"], "the listener's folder ./nowhere does not exist"),
         ([path, "--gradient_accumulation_steps", "2"], "compares the images of a batch with each other"),

@@ -332,9 +332,10 @@ def test_options_that_change_nothing_are_refused(tmp_path, capsys):
         ([str(tmp_path), "--image_column", "photo"], "is not a table and has no column 'photo': leave the column out."),
         (
             [str(tmp_path / "ann.json"), "--caption_extension", ".cap"],
-            "is one file, without caption files next to images",
+            "has no .cap files next to images: correct caption_extension",
         ),
-        (["world", "--id_column", "id"], "the built-in images take no --id_column: leave it out."),
+        ([str(tmp_path), "--images", str(tmp_path)], "holds its images and takes none from"),
+        (["world", "--id_column", "id"], "the built-in images take no id_column: leave it out."),
     ):
         assert main(["data", "check", *words, "--num_workers", "0"]) == 2
         assert said in capsys.readouterr().err

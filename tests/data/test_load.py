@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -250,3 +251,32 @@ def test_a_table_with_a_heading_twice_is_refused(tmp_path):
     write_text(tmp_path / "t.csv", "file_name,caption,caption\n0.png,one,two\n")
     with pytest.raises(UsageError, match=r"t\.csv has two columns 'caption', of which one would be lost: rename one"):
         load_dataset(tmp_path / "t.csv")
+
+
+def test_options_without_a_use_are_refused_unless_they_were_given_for_other_data_too(tmp_path):
+    photos = tmp_path / "photos"
+    picture(photos / "a.png")
+    write(photos / "a.txt", "a dog")
+    listed = coco(tmp_path / "captions_x.json", [(5, "a cat")])
+    for name in (3, 5):
+        picture(tmp_path / f"{name}.png")
+    for path, option, given, sentence in (
+        (photos, "image_column", "photo", "is not a table and has no column 'photo'"),
+        (photos, "id_column", "sku", "is not a table and has no column 'sku'"),
+        (photos, "caption_column", "text", "is not a table and has no column 'text'"),
+        (photos, "images", tmp_path, f"holds its images and takes none from {tmp_path}: leave images out"),
+        (photos, "caption_extension", ".cap", "has no .cap files next to images: correct caption_extension"),
+        (listed, "caption_extension", ".txt", "has no .txt files next to images"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(sentence)):
+            load_dataset(path, **{option: given})
+        if option != "images":
+            with pytest.raises(UsageError, match=re.escape(sentence)):
+                load_references(path, **{option: given})
+        assert len(load_dataset(path, **{option: given}, ignore_unused=True)) > 0
+    assert load_dataset(photos, caption_extension=".txt").references == {"a": ["a dog"]}
+    (tmp_path / "split").mkdir()
+    photos.rename(tmp_path / "split" / "train")
+    assert load_dataset(tmp_path / "split", split="train", caption_column="text").ids == ["a"], (
+        "its folders may differ"
+    )

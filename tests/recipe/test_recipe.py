@@ -405,9 +405,16 @@ def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
 
 
 @pytest.mark.parametrize("path", ["world", "world/video"])
-def test_the_world_has_no_column_of_contexts(path):
-    with pytest.raises(UsageError, match=f"{path} is not a table and has no column 'about': leave context_column out"):
-        load_data(path, "val", images=None, format=None, size="small", limit=None, context_column="about")
+def test_the_world_is_not_laid_out_in_files(path):
+    layout = {"images": None, "format": None, "sampling": "uniform", "allow_private": False}
+    for option, given in (
+        ("context_column", "about"),
+        ("images", Path()),
+        ("format", "coco"),
+        ("caption_extension", ".txt"),
+    ):
+        with pytest.raises(UsageError, match=f"the built-in images take no {option}: leave it out"):
+            load_data(path, "val", size="small", limit=None, **{**layout, option: given})
 
 
 def test_a_direction_is_of_the_metric_that_selects():

@@ -335,12 +335,21 @@ def check(options: CaptionOptions) -> None:
             f"a caption cannot have at least {style.min_new_tokens} tokens and at most {style.max_new_tokens}: change "
             "--min_new_tokens or --max_new_tokens."
         )
-    gate_checks(options)
-    resampled_faults(options)
+    _check_redrawing(options)
     if options.output != "-" or options.out is not None:
         kind_of(options)
     else:
         _refuse_unprinted(options)
+
+
+def _check_redrawing(options: CaptionOptions) -> None:
+    """Raise where an option of sampling was given, but no caption is sampled, at first or again."""
+    if samples(options) or (options.resample and {*resampled_faults(options)} & {*gate_checks(options)}):
+        return
+    default = CaptionOptions(captioner="")
+    for name in ("temperature", "top_p"):
+        if getattr(options, name) != getattr(default, name):
+            raise UsageError(f"--{name} is for sampling, and no caption is sampled: add --do_sample, or leave it out.")
 
 
 def _refuse_unprinted(options: CaptionOptions) -> None:

@@ -91,6 +91,9 @@ def caption_by_shard(
     options = replace(options, out=_kind(shards, options))
     check(replace(options, output="folder"))
     index, count = share_of(options.shard, os.environ)
+    idle = next((name for name in ("image_column", "id_column", "allow_private") if getattr(options, name)), None)
+    if idle is not None and all(shard.endswith(".tar") for shard in shards):
+        raise UsageError(f"--{idle} is for Parquet files, and all shards are .tar files: leave it out.")
     reading = Reading(options.image_column, options.id_column, options.allow_private)
     candidates = options.keep_all or options.summarize is not None
     job = ShardJob(reading, str(options.out), candidates, pace_of(options))
@@ -132,14 +135,20 @@ def _check(options: CaptionOptions) -> None:
             raise UsageError(f"--{name} does not go with --by_shard: {where}.")
     if options.out in ("coco", "csv", "sidecars"):
         raise UsageError(f"--out {options.out} cannot be written by shard: choose webdataset, parquet or jsonl.")
-    if options.price is not None and (not options.plan or options.price < 0):
-        raise UsageError("--price is dollars per hour for --plan: give both, and a price of at least 0.")
+    _check_plan(options)
     if options.address is not None and options.engine != "ray":
         raise UsageError("--address is that of a Ray cluster: give --engine ray, or leave it out.")
-    if options.plan and options.engine != "local":
-        raise UsageError("--plan measures this machine: leave --engine out.")
     if options.output == "-" and not options.plan:
         raise UsageError("--by_shard writes a folder: give --output FOLDER, here or in a store.")
+
+
+def _check_plan(options: CaptionOptions) -> None:
+    if options.price is not None and (not options.plan or options.price < 0):
+        raise UsageError("--price is dollars per hour for --plan: give both, and a price of at least 0.")
+    if options.plan and options.shard is not None:
+        raise UsageError("--plan is about all shards: leave --shard out.")
+    if options.plan and options.engine != "local":
+        raise UsageError("--plan measures this machine: leave --engine out.")
 
 
 def _kind(shards: Sequence[str], options: CaptionOptions) -> Kind:

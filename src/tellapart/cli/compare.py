@@ -71,8 +71,7 @@ def run(argv: Sequence[str]) -> int:
     if options.seed < 0:
         raise UsageError(f"--seed is {options.seed}: give 0 or more.")
     if options.pool is not None:
-        used = [field.name for field in fields(options) if field.name not in CompareOptions.groups["intervals"]]
-        refuse_unused(options, used, "with --pool, which shows spreads over seeds and no intervals: leave it out")
+        _refuse_intervals(options, "with --pool, which shows spreads over seeds and no intervals: leave it out")
     found, every = _compared(words, options), options.all_metrics
     printers = {
         "table": lambda: found.print(result_console(), every_metric=every),
@@ -83,6 +82,12 @@ def run(argv: Sequence[str]) -> int:
     }
     printers[options.format]()
     return 0
+
+
+def _refuse_intervals(options: CompareOptions, why: str) -> None:
+    """Raise where an option of intervals was given, but there are none."""
+    used = [field.name for field in fields(options) if field.name not in CompareOptions.groups["intervals"]]
+    refuse_unused(options, used, why)
 
 
 def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Pooled:
@@ -99,6 +104,8 @@ def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Poo
 
         return pool_seeds(views, start=options.start)
     views = with_start(views) if options.start else views
+    if len(views) == 1:
+        _refuse_intervals(options, f"where {words[0]} is compared with no other run: name two, or leave it out")
     return compare_results(
         [view.result for view in views], samples=options.samples, seed=options.seed, confidence=options.confidence
     )

@@ -54,15 +54,13 @@ class SourceOptions:
             UsageError: it does not exist, or is broken.
         """
         if path == "world":
-            from tellapart.world.source import WorldSource
+            from tellapart.world.source import WorldSource, require_no_layout
 
-            for name in ("format", "images", "image_column", "caption_column", "id_column", "caption_extension"):
-                if getattr(self, name) is not None:
-                    raise UsageError(f"the built-in images take no --{name}: leave it out.")
+            require_no_layout(vars(self))
             return WorldSource(self.size)
-        from tellapart.data.load import require_columns, source_at
+        from tellapart.data.load import source_at
 
-        source = source_at(
+        return source_at(
             path,
             images=self.images,
             format=self.format,
@@ -72,25 +70,19 @@ class SourceOptions:
             allow_private=self.allow_private,
             caption_extension=self.caption_extension,
         )
-        require_columns(source, self.id_column)
-        if self.caption_extension is not None and Path(path).is_file():
-            raise UsageError(
-                f"{path} is one file, without caption files next to images: leave --caption_extension out."
-            )
-        return source
 
-    def require_columns(self, sources: Sequence[Source]) -> None:
-        """Raise where a column is named that none of the data can have.
+    def require_used(self, sources: Sequence[Source]) -> None:
+        """Raise where an option has no use for any of the data.
 
         Raises:
-            UsageError: naming the first data and the column.
+            UsageError: naming the first data and the option.
         """
-        from tellapart.data.load import require_columns
+        from tellapart.data.load import require_options
 
         refused = list[UsageError]()
         for source in sources:
             try:
-                require_columns(source, self.image_column, captions=self.caption_column)
+                require_options(source)
             except UsageError as error:
                 refused.append(error)
         if refused and len(refused) == len(sources):
@@ -188,7 +180,7 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequen
 
     splits: dict[str, Sequence[Example]] = {}
     sources = {word: options.source(word) for word in words}
-    options.require_columns(list(sources.values()))
+    options.require_used(list(sources.values()))
     for word, source in sources.items():
         for split in [options.split] if options.split else source.splits():
             label = split if len(words) == 1 else f"{word}:{split}" if source.divided else word
@@ -351,7 +343,7 @@ def run_convert(argv: Sequence[str]) -> int:
     from tellapart.data.convert import convert
 
     source = options.source(words[0])
-    options.require_columns([source])
+    options.require_used([source])
     done = convert(
         source,
         words[1],

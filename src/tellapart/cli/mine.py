@@ -99,6 +99,8 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
     if options.listener is None:
         raise UsageError("mining needs image embeddings: give --listener a CLIP model, such as world/listener.")
+    if options.engine == "exact" and options.recall != MineOptions.recall:
+        raise UsageError("--recall is for faiss, and --engine exact finds all neighbours: leave one of the two out.")
     if options.output is not None and options.output.suffix != ".parquet":
         raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
     if options.output is not None:

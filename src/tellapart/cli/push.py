@@ -125,11 +125,11 @@ def write_or_keep_card(
     return run / CARD_FILE
 
 
-def references_of(run: Path, options: DataOptions | None = None) -> Mapping[str, list[str]]:
+def references_of(run: Path, options: DataOptions | None = None, *, required: bool = False) -> Mapping[str, list[str]]:
     """Human captions of the images that a run was measured on; empty where these can no longer be read.
 
     Raises:
-        UsageError: ``options`` name other images, and these cannot be read.
+        UsageError: they cannot be read and are required, as where ``options`` were given by hand.
     """
     from tellapart.recipe.measured import DataOptions, load
     from tellapart.recipe.runs import made
@@ -137,6 +137,6 @@ def references_of(run: Path, options: DataOptions | None = None) -> Mapping[str,
     try:
         return load(options or DataOptions(), made(run)).dataset.references
     except (UsageError, OSError):
-        if options is not None and options.data is not None:
+        if required:
             raise
         return {}

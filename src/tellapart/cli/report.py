@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,7 +74,8 @@ def _cards(words: Sequence[str], options: ReportOptions) -> int:
     refuse_unused(options, used, "with --card, which writes README.md into each run: leave it out")
     for word in words:
         run = Path(word)
-        references = references_of(run, of_result(options, find_result(run, options.protocol)))
+        chosen = of_result(options, find_result(run, options.protocol))
+        references = references_of(run, chosen, required=options != replace(options, **asdict(DataOptions())))
         path = write_or_keep_card(run, protocol=options.protocol, references=references, seed=options.seed)
         say(str(path))
     return 0
@@ -86,6 +87,9 @@ def _page(words: Sequence[str], options: ReportOptions) -> int:
     from tellapart.evaluation.report.runs import told_apart
 
     require_html(options.output)
+    if not options.num_images:
+        used = [field.name for field in fields(options) if field.name not in ReportOptions.groups["images"]]
+        refuse_unused(options, used, "with --num_images 0, which shows no pictures: leave it out")
     views = told_apart([read_run(Path(word), protocol=options.protocol) for word in words], words)
     run = made(Path(words[0]))
     named = options.data is not None or run is not None

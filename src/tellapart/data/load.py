@@ -45,6 +45,7 @@ def load_dataset(
     sampling: Sampling = "uniform",
     allow_private: bool = False,
     context_column: str | None = None,
+    ignore_unused: bool = False,
 ) -> CaptionDataset:
     """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
     are dropped and counted in the log.
@@ -67,10 +68,12 @@ def load_dataset(
         context_column: column with what is known of an image besides its pixels; None reads none.
         seconds_between: of videos read as key-frames, leave out key-frames sooner than this after the last one taken.
         sampling: which frames of clips are taken: ``uniform``, or ``key_frames`` only.
+        ignore_unused: let pass columns, ``images`` and ``caption_extension`` that these data have no use for, since they were
+            given for other data as well.
 
     Raises:
         UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, there
-            is nothing in it, or there are several splits and none was chosen.
+            is nothing in it, there are several splits and none was chosen, or an argument has no use here.
 
     Example:
         >>> data = load_dataset("photos/")
@@ -93,6 +96,8 @@ def load_dataset(
         allow_private=allow_private,
     )
     require_columns(source, captions=context_column)
+    if not ignore_unused:
+        require_options(source)
     file = source.place.path
     name = file.name if split is None else f"{file.name} ({split})"
     found = read_split(source, split or only_split(source))[:limit]
@@ -129,6 +134,7 @@ def load_references(
     caption_column: str | None = None,
     id_column: str | None = None,
     caption_extension: str | None = None,
+    ignore_unused: bool = False,
 ) -> CaptionDataset:
     """The captions of data whose images are not needed and need not be there: a file of annotations is enough.
 
@@ -143,6 +149,7 @@ def load_references(
         caption_column: column with the captions.
         id_column: column with the images' ids.
         caption_extension: ending of the caption files next to images.
+        ignore_unused: as for ``load_dataset``.
 
     Raises:
         UsageError: as ``load_dataset``, and if there are several splits and none was chosen.
@@ -156,6 +163,8 @@ def load_references(
         caption_extension=caption_extension,
         captions_only=True,
     )
+    if not ignore_unused:
+        require_options(source)
     split = split or only_split(source, prefer)
     file = source.place.path
     named = f"{file.name} ({split})" if source.divided else file.name
@@ -270,6 +279,24 @@ def require_columns(source: Source, *names: str | None, captions: str | None = N
         named = captions
     if named is not None:
         raise UsageError(f"{source.place.given} is not a table and has no column {named!r}: leave the column out.")
+
+
+def require_options(source: Source) -> None:
+    """Raise where the data were opened with an option that they have no use for.
+
+    Raises:
+        UsageError: a column of data that are not a table, a folder of images for data that hold theirs, or an ending of
+            caption files for data without such files.
+    """
+    place = source.place
+    require_columns(source, place.image_column, place.id_column, captions=place.caption_column)
+    if place.images is not None and getattr(source, "holds_images", False):
+        raise UsageError(f"{place.given} holds its images and takes none from {place.images}: leave images out.")
+    if place.caption_extension is not None and not getattr(source, "has_caption_files", False):
+        ending = place.caption_extension
+        raise UsageError(
+            f"{place.given} has no {ending} files next to images: correct caption_extension, or leave it out."
+        )
 
 
 def exists(given: str) -> bool:

@@ -16,7 +16,7 @@ from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of
 from tellapart.data.formats.rows import IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
 from tellapart.data.json_records import object_of, records_of
-from tellapart.data.load import read_split, source_at
+from tellapart.data.load import read_split, require_options, source_at
 from tellapart.errors import UsageError
 from tellapart.packed import GrowingTexts
 
@@ -140,7 +140,10 @@ def _rows(path: Path, caption_column: str | None) -> Iterable[Counted]:
             return _of_json(path / WRITTEN, caption_column)
         names = [name for _, names in walk(path) for name in names]
         alone = not any(map(is_image, names)) and any(name.endswith(SIDECARS) for name in names)
-        return _of_sidecars(path) if alone else _of_data(path, caption_column)
+        if not alone:
+            return _of_data(path, caption_column)
+        _require_no_column(path, caption_column)
+        return _of_sidecars(path)
     if suffix == ".json":
         return _of_json(path, caption_column)
     return (
@@ -148,6 +151,11 @@ def _rows(path: Path, caption_column: str | None) -> Iterable[Counted]:
         if suffix in TABLES
         else _of_data(path, caption_column)
     )
+
+
+def _require_no_column(path: Path, caption_column: str | None) -> None:
+    if caption_column is not None:
+        raise UsageError(f"{path} is not a table and has no column {caption_column!r}: leave the column out.")
 
 
 def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
@@ -161,6 +169,7 @@ def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
     if content == {}:
         return ()
     if ClipScore.is_index(content):
+        _require_no_column(path, caption_column)
         rows: Iterable[Any] = ({"image_id": name, "caption": value} for name, value in read_unique(path).items())
         return _of_table(path, ((f"image {row['image_id']!r}", row) for row in rows), None)
     if isinstance(content, dict) and "images" in content:
@@ -232,6 +241,7 @@ def _of_sidecars(folder: Path) -> Iterator[Counted]:
 def _of_data(path: Path, caption_column: str | None) -> Iterator[Counted]:
     """The images of all splits that have captions."""
     source = source_at(path, caption_column=caption_column, captions_only=True)
+    require_options(source)
     for split in source.splits():
         for example in read_split(source, split):
             if example.references:

@@ -73,7 +73,8 @@ def load_pictured(
         return load_data(path, split, missing_files=True, **how)
     except UsageError:
         columns = {name: how[name] for name in ("image_column", "caption_column", "id_column") if name in how}
-        return load_references(path, split=split, format=how["format"], **columns)[: how["limit"]]
+        unused = how.get("ignore_unused", False)
+        return load_references(path, split=split, format=how["format"], ignore_unused=unused, **columns)[: how["limit"]]
 
 
 def needs_pictures(recipe: Recipe) -> bool:

@@ -113,6 +113,7 @@ def watched_images(
         seconds_between=data.seconds_between,
         center_crop=data.center_crop,
         features=features,
+        ignore_unused=own,
         **data.columns,
     )
     on_error = "fail" if data.on_error == "fail" else "skip"  # an evaluation is of the same images every time

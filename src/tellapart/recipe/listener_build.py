@@ -154,6 +154,9 @@ def _data(
     section = recipe.data
     if section.reads_as_they_come:
         raise UsageError("train-listener reads all images before it trains: set data.on_error to skip, not replace.")
+    idle = next((name for name in ("num_frames", "context_column") if getattr(section, name) is not None), None)
+    if idle is not None:
+        raise UsageError(f"data.{idle} is for captioners, and train-listener trains none: leave it out.")
     same, features = path == section.path, features_at(section.features)
     dataset = load_pictured(
         path,
@@ -166,6 +169,7 @@ def _data(
         seconds_between=section.seconds_between,
         center_crop=section.center_crop,
         missing_files=section.on_error == "skip",
+        ignore_unused=not same,
         **section.columns,
     )
     return usable(dataset, section.on_error, features, pictures=features is None)

@@ -138,6 +138,7 @@ def load(
         missing_files=on_error != "fail",
         seconds_between=run.data.seconds_between if run else 0.0,
         center_crop=cropped(options.center_crop, run),
+        ignore_unused=run is not None and options.data is None,
         **_columns(options, run),
     )
     on_error = "fail" if on_error == "fail" else "skip"

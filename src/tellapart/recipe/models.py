@@ -475,6 +475,7 @@ def load_data(
     missing_files: bool = False,
     seconds_between: float = 0.0,
     center_crop: bool = False,
+    ignore_unused: bool = False,
     **columns: Any,
 ) -> CaptionDataset:
     """A split of the built-in world, still or moving, or of other data.
@@ -498,6 +499,7 @@ def load_data(
             limit=limit,
             missing_files=missing_files,
             seconds_between=seconds_between,
+            ignore_unused=ignore_unused,
             **columns,
         )
         return center_cropped(whole)
@@ -511,16 +513,16 @@ def load_data(
             limit=limit,
             missing_files=missing_files,
             seconds_between=seconds_between,
+            ignore_unused=ignore_unused,
             **columns,
         )
     from tellapart.world import load_world
+    from tellapart.world.source import require_no_layout
     from tellapart.world.video import load_video_world
 
     require_limit(limit)
-    if columns.get("context_column") is not None:
-        raise UsageError(
-            f"{path} is not a table and has no column {columns['context_column']!r}: leave context_column out."
-        )
+    if not ignore_unused:
+        require_no_layout({"images": images, "format": format, **columns})
     return (load_world if path == WORLD else load_video_world)(split, size=size)[:limit]
 
 

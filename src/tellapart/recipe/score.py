@@ -112,7 +112,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         collate,
         decoding=how,
         batch_size=options.batch_size,
-        samples=options.samples or (run.evaluation.samples if run else 0),
+        samples=(run.evaluation.samples if run else 0) if options.samples is None else options.samples,
         words=options.asked_words,
         **parts,
     )

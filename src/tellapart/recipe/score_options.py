@@ -109,7 +109,7 @@ class ScoreOptions(DataOptions):
         claim_file: claims that a language model has written, as JSON lines of caption and claims; null finds them by rules.
         hard_gallery: also rank each image among its N nearest ones, and list the images that fit a caption as well as its own.
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
-            set; 0 draws none.
+            set; 0 draws none; null takes what the run's recipe says.
         num_beams: beams of the search; 1 is greedy.
         words: length in words to ask for, such as 8-15, of a captioner with length buckets; captions of any captioner are
             compared with it. null draws one of the buckets for each image.
@@ -237,7 +237,7 @@ class ScoreOptions(DataOptions):
     claims: str | None = None
     claim_file: Path | None = None
     hard_gallery: int = 0
-    samples: int = 0
+    samples: int | None = None
     num_beams: int | None = None
     words: str | None = None
     rerank: str | None = None
@@ -276,6 +276,10 @@ class ScoreOptions(DataOptions):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
         if self.verifier is not None and not self.apart:
             raise UsageError("--verifier is for telling look-alikes apart: add --apart, or leave it out.")
+        if self.pac_base is not None and not any(
+            str(path).endswith((".pth", ".pt")) for path in (self.pac, self.listener)
+        ):
+            raise UsageError("--pac_base is for .pth files: give one as --pac or --listener, or leave it out.")
         if self.apart and self.rerank is not None:
             raise UsageError(
                 "--apart chooses by look-alikes, so it does not go with --rerank: leave one of the two out."

@@ -62,6 +62,7 @@ def build_unlabelled(parts: Parts, section: UnlabelledSection | None) -> Unlabel
         seconds_between=recipe.data.seconds_between,
         center_crop=recipe.data.center_crop,
         features=parts.features,
+        ignore_unused=True,  # columns are those of the training data
         **columns,
     )
     parts.skipped += told_problems(pool)

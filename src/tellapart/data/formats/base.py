@@ -148,6 +148,10 @@ class Layout(ABC):
     """How images can come along when it is written."""
     has_columns: bool = False
     """Whether it has columns or fields that can be chosen."""
+    holds_images: bool = False
+    """Whether its images lie in it, so that no folder of images is looked at."""
+    has_caption_files: bool = False
+    """Whether its captions are in files next to images."""
     has_fields: bool = False
     """Whether, without columns of ids and images, a field can be chosen as the captions."""
     divided: bool = False

@@ -47,7 +47,7 @@ class SplitFolders:
     """
 
     divided = True
-    has_columns = True  # as the formats in it may have
+    has_columns = has_caption_files = True  # as the formats in it may have
 
     def __init__(self, place: Place, format: str | None) -> None:
         self.place, self.format = place, format
@@ -75,6 +75,7 @@ class Images:
     """
 
     divided = False
+    holds_images = True
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -30,6 +30,8 @@ class Sidecars(Layout):
     """
 
     name = "sidecars"
+    holds_images = True
+    has_caption_files = True
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:

@@ -179,6 +179,7 @@ class WebDataset(Layout):
     name = "webdataset"
     links = frozenset({"copy"})
     has_fields = True
+    holds_images = True
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:

@@ -106,6 +106,8 @@ class Unlabelled:
         place: where.
     """
 
+    holds_images = True
+
     def __init__(self, place: Place) -> None:
         self.place = place
         self._folders = _split_folders(place) if place.is_folder else []
