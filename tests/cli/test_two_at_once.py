@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from tellapart.cli.main import main
+from tellapart.errors import UsageError
 from tellapart.locks import Lock
+from tellapart.recipe import Recipe
 
 ME = f"(process {os.getpid()} on {socket.gethostname()})"
 
@@ -75,6 +77,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     assert main(["train", str(recipe)]) == 0
     whole = files(run)
     shutil.rmtree(run / "checkpoint-2")
+    (run / "trainer_state.json").unlink()
     capsys.readouterr()
     assert main(["train", str(recipe), *flags]) == 0
     assert (
@@ -86,6 +89,24 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     assert again.keys() == whole.keys()
     assert again[weights] == whole[weights]
     assert len(again["metrics.jsonl"].splitlines()) == len(whole["metrics.jsonl"].splitlines())
+
+
+@pytest.mark.parametrize("change", [{}, {"learning_rate": 1e-3}])
+def test_a_run_whose_checkpoints_were_removed_is_not_taken_for_one_that_never_had_any(materials, tmp_path, change):
+    """Whoever kept ``best/`` alone lost it by giving the command again."""
+    options = {"metric_for_best_model": "CIDEr", **change}
+    recipe, run = Recipe.load(materials.recipe(tmp_path, "xe", metric_for_best_model="CIDEr")), tmp_path / "xe"
+    recipe.train()
+    shutil.rmtree(run / "checkpoint-2")
+    kept = files(run / "best")
+    again = recipe.replaced({f"training.{name}": value for name, value in options.items()})
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="already holds a run"):
+            again.train(run, resume=resume)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(UsageError, match="already holds a run"):
+        again.train(run)
+    assert files(run / "best") == kept
 
 
 def test_a_run_that_ended_before_its_first_step_leaves_no_trace(materials, tmp_path, capsys):

@@ -277,6 +277,4 @@ def test_options_without_a_use_are_refused_unless_they_were_given_for_other_data
     assert load_dataset(photos, caption_extension=".txt").references == {"a": ["a dog"]}
     (tmp_path / "split").mkdir()
     photos.rename(tmp_path / "split" / "train")
-    assert load_dataset(tmp_path / "split", split="train", caption_column="text").ids == ["a"], (
-        "its folders may differ"
-    )
+    assert load_dataset(tmp_path / "split", split="train", caption_column="text").ids == ["a"], "its folders may differ"

@@ -20,6 +20,7 @@ from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
 from tellapart.recipe.flags import NoValue, split_words
+from tellapart.recipe.images import check_metrics
 from tellapart.recipe.models import load_data
 from tellapart.recipe.options import Text
 from tellapart.recipe.read_yaml import read_yaml
@@ -402,6 +403,33 @@ def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
     with pytest.raises(UsageError) as refused:
         load_recipe([str(recipe), *words])
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("training", "sentence"),
+    [
+        ({"best_floor": {"perplexity": 0.9}}, "best_floor names 'perplexity', which is better when it is lower"),
+        (
+            {"metric_for_best_model": "Self-BLEU"},
+            "'Self-BLEU', which is better when it is lower: set greater_is_better to false",
+        ),
+        ({"greater_is_better": False}, "which is better when it is higher: set greater_is_better to true"),
+    ],
+)
+def test_no_checkpoint_is_selected_for_a_worse_value(training, sentence):
+    """The floor took a worse perplexity for a better one, and the worst checkpoint was called the best."""
+    recipe = Recipe.load("world_ved_dico", {f"training.{name}": value for name, value in training.items()})
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        check_metrics(recipe)
+    check_metrics(
+        recipe.replaced(
+            {
+                "training.metric_for_best_model": "Self-BLEU",
+                "training.greater_is_better": False,
+                "training.best_floor": {"CIDEr": 0.6},
+            }
+        )
+    )
 
 
 @pytest.mark.parametrize("path", ["world", "world/video"])

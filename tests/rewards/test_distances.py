@@ -9,6 +9,7 @@ from given import vector
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderDScorer
 from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.objectives.sle import pair_advantage
 from tellapart.rewards.distances import CiderDistance, bleu_distance, edit_distance
 from tellapart.types import Batch, Rollout
 
@@ -56,7 +57,7 @@ def test_bleu_distance_is_the_vector():
     torch.testing.assert_close(found[0].double(), torch.tensor(expected["d_sym"]).double(), atol=tolerance, rtol=0)
 
 
-def test_cider_distance_is_one_minus_each_score():
+def test_cider_distance_is_one_minus_each_score_over_that_with_itself():
     references = {"1": ["a man riding a wave", "a surfer"], "2": ["a red bus", "two dogs on a street"]}
     frequencies = DocumentFrequencies.from_references(references)
     found = CiderDistance(frequencies)(rollout_of(CAPTIONS))
@@ -64,10 +65,27 @@ def test_cider_distance_is_one_minus_each_score():
     for b, texts in enumerate(CAPTIONS):
         for j, left in enumerate(map(words, texts)):
             for k, right in enumerate(map(words, texts)):
-                value = scorer.score([left], [0], scorer.prepare([[right]]))[0]
-                assert found[b, j, k] == pytest.approx(1 - value / 10, abs=1e-6)
+
+                def score(caption, reference):
+                    return scorer.score([caption], [0], scorer.prepare([[reference]]))[0]
+
+                most = score(left, left) + score(right, right)
+                value = 1 - (score(left, right) + score(right, left)) / most if most else 1.0
+                assert found[b, j, k] == pytest.approx(0.0 if left == right else value, abs=1e-6)
     torch.testing.assert_close(found, found.transpose(1, 2))
-    assert found[0, 0, 0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_equal_captions_are_at_cider_distance_zero_however_short_and_both_directions_count():
+    """Copies of a caption of one word were 0.75 apart, and a caption with a repeated word had another distance each way."""
+    frequencies = DocumentFrequencies.from_references({"1": ["a red car on the street"], "2": ["a bus", "a dog"]})
+    found = CiderDistance(frequencies)(rollout_of([["dog", "dog", "a red dog"], ["", "", "a bus"]]))
+    assert found[:, 0, 1].tolist() == [0.0, 0.0]
+    assert found[1, 0, 2] == 1.0
+    assert 0 < found[0, 0, 2] < 1
+    explored = pair_advantage(found)[0]
+    assert explored[0] == explored[1] < 0 < explored[2]
+    repeated = CiderDistance(frequencies)(rollout_of([["a red car and a red dog", "a red car on the street"]]))
+    assert repeated[0, 0, 1] == repeated[0, 1, 0]
 
 
 @pytest.mark.parametrize("distance", [bleu_distance, edit_distance])

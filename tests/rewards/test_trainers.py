@@ -286,6 +286,16 @@ def test_verl_reads_references_of_the_ground_truth(listener, tmp_path):
     assert truth == pytest.approx(expected(RefSimilarity, listener, [picture], SAID[:1], [[SAID[3]]])[0], abs=1e-6)
 
 
+def test_what_a_reward_does_not_read_is_not_looked_at(tmp_path):
+    """verl gives every reward the ground truth of the data, whatever that is."""
+    model = saved(tmp_path / "lm")
+    compute_score = for_verl("language_model", model=model, device="cpu")
+    said = compute_score("x", "a red car", None, {})
+    for truth in (7, {"target": "y"}, {"a": 1}):
+        assert compute_score("x", "a red car", truth, {"references": 3}) == said
+    assert for_trl("language_model", model=model, device="cpu")(["a red car"], references=[3]) == [said]
+
+
 def test_references_are_captions_or_lists_of_them(listener, tmp_path):
     (picture,) = images(1)
     picture.save(tmp_path / "0.png")
@@ -296,6 +306,8 @@ def test_references_are_captions_or_lists_of_them(listener, tmp_path):
     assert compute_score("photos", SAID[0], [" ", SAID[3]], info) == truth
     with pytest.raises(UsageError, match=r"references of a row are a mapping \(target\): give a caption, or a list"):
         compute_score("photos", SAID[0], {"target": SAID[3]}, info)
+    with pytest.raises(UsageError, match=r"references of a row are 7: give a caption, or a list"):
+        compute_score("photos", SAID[0], 7, info)
 
 
 def test_they_are_of_the_package():

@@ -240,6 +240,7 @@ def test_a_curve_is_read_on_each_seeds_own_points(study):
     # every seed encloses 22 to 60
     assert study.common_middle(["d"], "listener_R@1") == pytest.approx(41.0)
     assert study.common_middle(["d", "a"], "listener_R@1") is None  # a is one point, which encloses nothing
+    assert study.common_middle(["d"], "judge_R@1") is None  # nothing measured it
 
 
 @pytest.mark.parametrize(
@@ -529,6 +530,18 @@ def test_a_row_may_begin_with_the_captioner_of_another_one(tmp_path, monkeypatch
         assert named == str((speaker.folder / "checkpoint-60" / "captioner").resolve())
         assert task.name == f"after (learning_rate 3e-05, seed {seed})", "no path of this machine in what is kept"
     assert set(read_study(tmp_path / "chain.yaml").keeping({"after"}).rows) == {"luo", "own", "after"}
+
+
+def test_rows_are_kept_with_all_that_they_depend_on(tmp_path):
+    """One step of the way was followed, and the last row was looked for in vain."""
+    text = (
+        CHAIN
+        + "  last: {recipe: world_ved_psst, captioner_of: between}\n  between: {recipe: world_ved_luo2018, point_of: luo}\n"
+    )
+    (tmp_path / "chain.yaml").write_text(text, encoding="utf-8")
+    kept = read_study(tmp_path / "chain.yaml").keeping({"last"})
+    assert {"last", "between", "luo"} <= set(kept.rows)
+    Study(kept, tmp_path / "runs").check()
 
 
 def test_a_dry_run_leaves_out_what_begins_with_a_captioner_that_is_not_trained(tmp_path):

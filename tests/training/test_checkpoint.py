@@ -336,6 +336,39 @@ def test_a_run_that_branches_off_takes_the_best_checkpoint_along(tmp_path, best_
         assert weights[0] == weights[1]
 
 
+def run_scored(folder, scores, **options):
+    """A run whose evaluation after step n gives the n-th of the scores."""
+    steps = iter(sorted(scores))
+    config = toy_config(folder, metric_for_best_model="score", **options)
+    return train(Toy(), toy_data(), config, evaluate=lambda objective: {"score": scores[next(steps)], "other": 0.0})
+
+
+def test_a_best_checkpoint_that_the_resumed_run_will_not_select_is_set_aside(tmp_path):
+    """Killed after step 3, whose evaluation was the best: with other ``eval_steps`` the run never comes to it again, and its
+    weights were called those of step 0."""
+    run_scored(tmp_path / "killed", {0: 2.0, 1: 1.0, 2: 1.0, 3: 3.0, 4: 0.0}, max_steps=4, save_steps=2, eval_steps=1)
+    shutil.rmtree(tmp_path / "killed" / "checkpoint-4")
+    same = shutil.copytree(tmp_path / "killed", tmp_path / "same")
+    last = {"max_steps": 4, "save_steps": 2, "resume_from_checkpoint": "last"}
+    assert run_scored(same, {3: 3.0, 4: 0.0}, eval_steps=1, **last).best.step == 3
+    with pytest.warns(UserWarning) as told:
+        run = run_scored(tmp_path / "killed", {4: 0.5}, eval_steps=2, **last)
+    assert "is kept as best-before-3" in " ".join(str(one.message) for one in told)
+    assert run.best.step == checkpoint.read_state(tmp_path / "killed" / "best").step == 4
+    assert checkpoint.read_state(tmp_path / "killed" / "best-before-3").step == 3
+
+
+def test_a_run_that_no_longer_selects_leaves_no_best_checkpoint(tmp_path):
+    """What reads the run took the folder for its weights."""
+    run_scored(tmp_path, {0: 1.0, 2: 2.0}, max_steps=2, save_steps=2)
+    config = toy_config(tmp_path, max_steps=4, save_steps=2, resume_from_checkpoint="last")
+    with pytest.warns(UserWarning, match="was selected by other options than the run has now"):
+        run = train(Toy(), toy_data(), config, evaluate=lambda objective: {"score": 0.0})
+    assert run.selected == tmp_path / "checkpoint-4"
+    assert not (tmp_path / "best").exists()
+    assert checkpoint.read_state(tmp_path / "best-before-2").step == 2
+
+
 def test_tidying_puts_back_what_was_about_to_be_replaced(tmp_path):
     (tmp_path / ".best.replaced").mkdir()
     (tmp_path / ".best.replaced" / "x").touch()

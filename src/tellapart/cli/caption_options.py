@@ -347,7 +347,7 @@ def _check_redrawing(options: CaptionOptions) -> None:
     if samples(options) or (options.resample and {*resampled_faults(options)} & {*gate_checks(options)}):
         return
     default = CaptionOptions(captioner="")
-    for name in ("temperature", "top_p"):
+    for name in ("temperature", "top_p", "top_k"):
         if getattr(options, name) != getattr(default, name):
             raise UsageError(f"--{name} is for sampling, and no caption is sampled: add --do_sample, or leave it out.")
 

@@ -14,11 +14,11 @@ from tellapart.objectives.trajectories import (
     WeightedTrajectories,
     drawn_references,
     joined,
-    plain,
     policy_decoding,
 )
 from tellapart.ops import Reduction
 from tellapart.ranges import NonNegativeInt, PositiveInt, UnitFloat, in_range
+from tellapart.rewards.discriminator import plain
 from tellapart.rewards.similarity import Similarity
 from tellapart.types import Batch, Decoding, LearnedReward, Listener, Reward, Rollout
 

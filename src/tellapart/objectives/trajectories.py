@@ -201,8 +201,3 @@ def drawn_references(captioner: Captioner, batch: Batch) -> Rollout:
         UsageError: an image has none.
     """
     return read_one_reference(batch, captioner.tokenize, base_seed())
-
-
-def plain(texts: Sequence[str]) -> list[str]:
-    """Texts as the listener reads them here: without full stops and outer blanks (released code)."""
-    return [text.replace(".", "").strip() for text in texts]

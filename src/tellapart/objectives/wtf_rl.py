@@ -21,12 +21,12 @@ from tellapart.objectives.trajectories import (
     WeightedTrajectories,
     drawn_references,
     joined,
-    plain,
     policy_decoding,
 )
 from tellapart.ops import Reduction
 from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.rewards.contrastive import Candidates, Combine, Direction, combined, image_keys, text_keys
+from tellapart.rewards.discriminator import plain
 from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, NearImages, Rollout
 
 

@@ -13,7 +13,7 @@ from tellapart.data.dataset import CaptionDataset, Collate, LazyExamples
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import require_metric
+from tellapart.evaluation.columns import describe, require_metric
 from tellapart.files import write_text
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 from tellapart.recipe.fingerprint import digest
@@ -167,8 +167,9 @@ def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
 
 
 def check_metrics(recipe: Recipe) -> None:
-    """Raise where a checkpoint is to be selected by a metric that no evaluation gives; a recipe without an evaluation may run
-    with one of its caller's.
+    """Raise where a checkpoint is to be selected by a metric that no evaluation gives, or for a worse value.
+
+    A recipe without an evaluation may run with one of its caller's.
 
     Raises:
         UsageError: naming the option, and the closest metric or all of them.
@@ -180,6 +181,23 @@ def check_metrics(recipe: Recipe) -> None:
             require_metric(name)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
+        _check_direction(recipe, option, name)
+
+
+def _check_direction(recipe: Recipe, option: str, name: str) -> None:
+    """Raise where a checkpoint would be selected for a value that is worse than others."""
+    better = describe(name).better
+    if option == "best_floor" and better < 0:
+        raise UsageError(
+            f"best_floor names {name!r}, which is better when it is lower, and a floor keeps a value from falling: name "
+            "another metric."
+        )
+    if option != "best_floor" and better * (1 if recipe.training.greater_is_better else -1) < 0:
+        lower = better < 0
+        raise UsageError(
+            f"{option} names {name!r}, which is better when it is {'lower' if lower else 'higher'}: set "
+            f"greater_is_better to {'false' if lower else 'true'}."
+        )
 
 
 def _selecting(recipe: Recipe) -> Iterator[tuple[str, str]]:

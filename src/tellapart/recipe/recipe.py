@@ -204,8 +204,6 @@ class Recipe:
         recipe = self.replaced(given) if given else self
         if resume and any(recipe.training.output_dir.glob("checkpoint-*")):
             recipe = recipe.replaced({"training.resume_from_checkpoint": "last"})
-        elif resume:
-            overwrite = True  # what a training left that was stopped before its first checkpoint
         return train(recipe, overwrite=overwrite, controls=controls)
 
 

@@ -42,7 +42,10 @@ RUN_FILES = (
     SKIPPED_FILE,
     "report.html",
 )
-RUN_FOLDERS = ("checkpoint-*", "best", "eval", "start", "samples", "runs")
+_ENDED = ("nonfinite.json", "trainer_state.json", "listener")
+"""What is in a run's folder after its first checkpoint, also when somebody has removed its checkpoints."""
+
+RUN_FOLDERS = ("checkpoint-*", "best", "best-before-*", "eval", "start", "samples", "runs")
 """What a training writes into its folder, and all that overwriting removes."""
 
 _MEASURED = ("captioner", "own_listener")
@@ -235,14 +238,24 @@ def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
 
     output_dir = recipe.training.output_dir
     before = recorded(output_dir)
-    if not before or checkpoints(output_dir) or (output_dir / "nonfinite.json").exists():
+    if not before or checkpoints(output_dir) or any((output_dir / name).exists() for name in _ENDED):
         return False
     resumes = recipe.training.resume_from_checkpoint
     if resumes not in (None, False, True, "last") or processes() > 1:
         return False  # several processes would not see the same folder
     if _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved))):
         return True
-    return not resumes and not any(line.get("step") != 0 for line in read_lines(output_dir / "metrics.jsonl"))
+    if resumes or _best_step(output_dir) > 0:
+        return False
+    return not any(line.get("step") != 0 for line in read_lines(output_dir / "metrics.jsonl"))
+
+
+def _best_step(output_dir: Path) -> int:
+    """The step of the selected checkpoint; 0 where there is none."""
+    try:
+        return int(read_json(output_dir / "best" / "trainer_state.json")["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _without_folder(resolved: Mapping[str, Any]) -> dict[str, Any]:

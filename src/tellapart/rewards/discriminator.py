@@ -216,8 +216,13 @@ class MLPDiscriminator(Discriminator):
     def logits(self, rollout: Rollout) -> Tensor:
         """``[N, 2]`` with gradient: generated, written by a person."""
         with torch.no_grad():
-            texts = self.listener.encode_texts([text.replace(".", "").strip() for text in rollout.texts])
+            texts = self.listener.encode_texts(plain(rollout.texts))
         return self.layers(torch.cat([self._images(rollout), texts.float().to(self._device)], dim=1))
+
+
+def plain(texts: Sequence[str]) -> list[str]:
+    """Texts as WTF-RL's listener reads them: without full stops and outer blanks (released code)."""
+    return [text.replace(".", "").strip() for text in texts]
 
 
 class TextDiscriminator(Discriminator):

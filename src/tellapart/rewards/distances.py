@@ -23,9 +23,6 @@ from tellapart.types import Rollout
 Distance = Callable[[Rollout], Tensor]
 """``rollout -> [B, s, s]`` float32: entry j, k is the distance of caption j from caption k; symmetric."""
 
-CIDER_SCALE = 10.0
-"""CIDEr-D of a caption with itself as the only reference."""
-
 
 def bleu_distance(rollout: Rollout) -> Tensor:
     """One minus BLEU-3 plus one minus BLEU-4 of each caption against each other, both directions averaged; 0 to 2.
@@ -48,9 +45,10 @@ def edit_distance(rollout: Rollout) -> Tensor:
 
 
 class CiderDistance:
-    """One minus a tenth of the CIDEr-D of each caption with each other as its only reference; 0 to 1.
+    """One minus the CIDEr-D of each caption with each other as its only reference, both directions averaged; 0 to 1.
 
-    CIDEr-D with one reference is symmetric, its penalty included.
+    It is divided by the mean of what the two captions score with themselves, which is 10 only from four words on, so that a
+    caption is at 0 from one that says the same. Clipping makes CIDEr-D depend on the direction where a word is repeated.
 
     Args:
         document_frequencies: those of the training references.
@@ -68,7 +66,12 @@ class CiderDistance:
         first = np.repeat(np.arange(len(words)), s)
         other = (first // max(s, 1)) * s + np.tile(np.arange(s), len(words))
         values = self._scorer.score([words[row] for row in first], other, references)
-        return _tensor(1 - values.reshape(-1, s, s) / CIDER_SCALE, rollout)
+        scores = values.reshape(-1, s, s)
+        with_itself = np.diagonal(scores, axis1=1, axis2=2)
+        most = with_itself[:, :, None] + with_itself[:, None, :]
+        alike = np.divide(scores + scores.swapaxes(1, 2), most, out=np.zeros_like(scores), where=most > 0)
+        same = np.array([[[left == right for right in own] for left in own] for own in samples]).reshape(scores.shape)
+        return _tensor(np.where(same, 0.0, np.clip(1 - alike, 0, 1)), rollout)
 
 
 def _samples(rollout: Rollout) -> list[list[str]]:

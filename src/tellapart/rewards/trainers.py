@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,8 @@ class Scorer:
             if column is not None and len(column) != len(texts):
                 raise UsageError(f"{len(column)} {what} came with {len(texts)} captions: give one to each caption.")
         pictures = [_single(value) for value in images] if images is not None else [None] * len(texts)
-        captions = [_listed(value) for value in references] if references is not None else [[] for _ in texts]
+        read = references is not None and self.needs_references
+        captions = [_listed(value) for value in references or ()] if read else [[] for _ in texts]
         scored = [
             place
             for place in range(len(texts))
@@ -267,8 +268,10 @@ def for_verl(
         texts = list(solution_strs) if solution_strs is not None else [str(solution_str)]
         infos = [info or {} for info in (extra_infos if extra_infos is not None else [extra_info] * len(texts))]
         truths = list(ground_truths) if ground_truths is not None else [ground_truth] * len(texts)
-        own = [_listed(info.get(references)) for info in infos]
-        given = [captions or _listed(truth) for captions, truth in zip(own, truths, strict=True)]
+        given: list[list[str]] = [[] for _ in texts]
+        if scorer.needs_references:
+            own = [_listed(info.get(references)) for info in infos]
+            given = [captions or _listed(truth) for captions, truth in zip(own, truths, strict=True)]
         scores = scorer(texts, [info.get(images) for info in infos], given)
         if any(score is None for score in scores):
             raise UsageError(
@@ -419,6 +422,8 @@ def _listed(value: Any) -> list[str]:
         raise UsageError(
             f"references of a row are a mapping ({', '.join(map(str, value))}): give a caption, or a list of them."
         )
+    if not isinstance(value, str | Iterable):
+        raise UsageError(f"references of a row are {value!r}: give a caption, or a list of them.")
     texts = [value] if isinstance(value, str) else [str(text) for text in value if text is not None]
     return [text for text in texts if text.strip()]
 
@@ -432,7 +437,7 @@ def _opened(picture: Any) -> tuple[str, Image.Image]:
     from PIL import Image
 
     if isinstance(picture, dict):
-        picture = picture["path"] if picture.get("bytes") is None else picture["bytes"]
+        picture = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
     if isinstance(picture, str | Path):
         return f"file {picture}", decode(_read(Path(picture)), str(picture))
     if isinstance(picture, bytes):

@@ -385,6 +385,8 @@ class Study:
         """
         curves = [self.as_curve(name, values) for name in names]
         ranges = [curve.path(point, seed, key, key)[0] for curve in curves for seed in curve.seeds(point)]
+        if not all(map(len, ranges)):
+            return None
         low, high = max(map(min, ranges)), min(map(max, ranges))
         return (low, high) if low < high else None
 

@@ -129,8 +129,11 @@ class StudyFile:
         """The same with some of the rows, those whose points they take, and the start captioners that they begin with."""
         for name in names:
             require_known(name, self.rows, f"a row of {self.page}")
-        others = {other for name in names for other in (self.rows[name].point_of, self.rows[name].captioner_of)}
-        wanted = names | others - {""}
+        wanted, further = set[str](), set(names)
+        while further:
+            wanted |= further
+            others = {other for name in further for other in (self.rows[name].point_of, self.rows[name].captioner_of)}
+            further = others - wanted - {""}
         starts = {_captioner(self.rows[name]) for name in wanted}
         plain = {name for name, row in self.rows.items() if row.start_of and not row.measure}
         kept = {name for name in plain if _captioner(self.rows[name]) in starts} | wanted

@@ -274,8 +274,13 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer, total: int) 
     return state
 
 
-def keep_best(config: TrainConfig, state: State) -> bool:
+def keep_best(config: TrainConfig, state: State, total: int) -> bool:
     """See that ``best/`` holds the checkpoint that the resumed run had selected, of a run in another folder by a copy.
+
+    Args:
+        config: the run's options.
+        state: of the checkpoint that the run resumes from.
+        total: steps of the whole run.
 
     Returns:
         Whether it does; if not, a warning has said so.
@@ -284,7 +289,7 @@ def keep_best(config: TrainConfig, state: State) -> bool:
     own = config.output_dir / "best"
     present = _step_of(own)
     # A later one was selected after the checkpoint was written and before a kill: the run comes to it again.
-    if present is not None and (present == step or present > state.step):
+    if present is not None and (present == step or _comes_to(present, config, state.step, total)):
         return True
     other = None if source is None else source.resolve().parent / "best"
     if other is not None and not own.exists() and _step_of(other) == step:
@@ -297,6 +302,24 @@ def keep_best(config: TrainConfig, state: State) -> bool:
         stacklevel=2,
     )
     return False
+
+
+def _comes_to(step: int, config: TrainConfig, done: int, total: int) -> bool:
+    """Whether a run that has made ``done`` steps will evaluate after that one."""
+    return done < step <= total and (step == total or (config.eval_steps is not None and step % config.eval_steps == 0))
+
+
+def set_aside_best(output_dir: Path) -> None:
+    """Rename a ``best/`` that is not what the run has selected, so that nothing reads it as that."""
+    own = output_dir / "best"
+    if not own.exists():
+        return
+    aside = output_dir / f"best-before-{_step_of(own)}"
+    shutil.rmtree(aside, ignore_errors=True)
+    own.rename(aside)
+    warnings.warn(
+        f"{own} was selected by other options than the run has now: it is kept as {aside.name}.", stacklevel=2
+    )
 
 
 def _step_of(folder: Path) -> int | None:

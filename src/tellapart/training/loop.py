@@ -142,8 +142,10 @@ class _Training:
             checkpoint.catch_up(config, state)
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
         if selection.best is not None:
-            kept = devices.from_main(checkpoint.keep_best(config, state) if devices.is_main else None)
+            kept = devices.from_main(checkpoint.keep_best(config, state, total) if devices.is_main else None)
             selection.best = selection.best if kept else None
+        if selection.best is None and devices.is_main:
+            checkpoint.set_aside_best(config.output_dir)
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""
         if ended:
