@@ -102,7 +102,11 @@ def test_a_search_with_several_seeds_chooses_by_their_mean(tmp_path, monkeypatch
     ("options", "recall", "chosen"),
     [
         ({}, {1e-5: 40.0, 1e-4: 50.0}, 1e-4),
-        ({"training.greater_is_better": False}, {1e-5: 40.0, 1e-4: 50.0}, 1e-5),
+        (
+            {"training.greater_is_better": False, "training.metric_for_best_model": "Self-BLEU"},
+            {1e-5: 40.0, 1e-4: 50.0},
+            1e-5,
+        ),
         ({"training.metric_for_best_model": "eval_listener_R@1"}, {1e-5: 40.0, 1e-4: 50.0}, 1e-4),
         # logs have null for what was not finite, and a metric may be missing from one evaluation
         ({}, {1e-5: 40.0, 1e-4: None}, 1e-5),
@@ -116,7 +120,12 @@ def test_a_point_is_chosen_as_its_trainings_select(tmp_path, options, recall, ch
     }
     study = Study(replace(file, rows=rows), tmp_path / "runs")
     for task in study.searching():
-        metrics = {"listener_R@1": recall[rate(task)], "CIDEr": 1.0, "grammatical": 90.0}
+        metrics = {
+            "listener_R@1": recall[rate(task)],
+            "Self-BLEU": recall[rate(task)],
+            "CIDEr": 1.0,
+            "grammatical": 90.0,
+        }
         metrics = {name: value for name, value in metrics.items() if value is not ...}
         note_training(task, {0: metrics, 10: metrics, 60: metrics}, selected=10)
     assert study.chosen("a").overrides["training.learning_rate"] == chosen
@@ -534,10 +543,8 @@ def test_a_row_may_begin_with_the_captioner_of_another_one(tmp_path, monkeypatch
 
 def test_rows_are_kept_with_all_that_they_depend_on(tmp_path):
     """One step of the way was followed, and the last row was looked for in vain."""
-    text = (
-        CHAIN
-        + "  last: {recipe: world_ved_psst, captioner_of: between}\n  between: {recipe: world_ved_luo2018, point_of: luo}\n"
-    )
+    text = CHAIN + "  last: {recipe: world_ved_psst, captioner_of: between}\n"
+    text += "  between: {recipe: world_ved_luo2018, point_of: luo}\n"
     (tmp_path / "chain.yaml").write_text(text, encoding="utf-8")
     kept = read_study(tmp_path / "chain.yaml").keeping({"last"})
     assert {"last", "between", "luo"} <= set(kept.rows)
