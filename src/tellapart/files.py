@@ -443,3 +443,17 @@ def trained_part(run: Path, part: str) -> Path | None:
     that has one; none without any. A checkpoint's own folder may be given, too."""
     places = [run, run / "best", *reversed(checkpoints(run).values())]
     return next((place / part for place in places if (place / part).is_dir()), None)
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet reads as the beginning of a formula."""
+
+
+def harmless_cell(text: str) -> str:
+    """A cell of a table for people, which no spreadsheet runs as a formula.
+
+    Example:
+        >>> harmless_cell("=1+1"), harmless_cell("a cup")
+        ("'=1+1", 'a cup')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -9,7 +9,7 @@ from damaged_images import make_damaged
 from listeners.tiny_listeners import clip_parts
 from pictures import CAPTIONS, images
 from tellapart.captioning.apart import Apart, Comparison, warmer
-from tellapart.captioning.confused import marked, write_confused
+from tellapart.captioning.confused import marked, require_own_page, write_confused
 from tellapart.captioning.defaults import REDRAW_ON, WEIGHTS
 from tellapart.captioning.gate import CONFUSED, Gate
 from tellapart.captioning.records import Caption, Item
@@ -315,6 +315,16 @@ def test_the_page_shows_both_pictures_and_goes_when_nothing_is_confused(tmp_path
     assert "1 of 3 captions" in text
     assert write_confused(page, rows[1:], items) == 0
     assert not page.exists()
+
+
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path):
+    """It was deleted where nothing stayed confused."""
+    page = tmp_path / "captions.review.html"
+    page.write_text("<!doctype html><title>Mine</title>")
+    with pytest.raises(UsageError, match=r"captions\.review\.html is not a page of confused images"):
+        require_own_page(page)
+    page.unlink()
+    require_own_page(page)
 
 
 def test_a_rival_that_has_left_the_collection_is_not_shown(tmp_path):

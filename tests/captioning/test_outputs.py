@@ -273,6 +273,23 @@ def test_a_sidecar_never_replaces_an_image(tmp_path, mirrored):
         Sidecars(tmp_path, extension=".heic", existing="overwrite", mirrored=mirrored).check(items)
 
 
+def test_shards_have_the_endings_of_images_whatever_their_addresses_end_in(tmp_path):
+    """A table's addresses gave members such as 000000000.php, in which no reader finds an image."""
+    names = ("photo.php", "photo.v2", "photo.jpg?w=1", "a.PNG")
+    items = [Item(name, EncodedImage(png(n), f"https://x.org/{name}"), name) for n, name in enumerate(names)]
+    WebDataset(tmp_path / "out").assemble([(item, Caption(item.id, "a")) for item in items])
+    with tarfile.open(tmp_path / "out" / "00000.tar") as tar:
+        assert [name for name in tar.getnames() if name.endswith(".png")] == [f"00000000{n}.png" for n in range(4)]
+    assert len(load_dataset(tmp_path / "out", split="train")) == 4
+
+
+def test_no_cell_of_a_review_is_a_formula(tmp_path):
+    item = Item("=1+1.png", EncodedImage(png(1), "=1+1.png"), "a.png")
+    write_review(tmp_path / "r.csv", [(item, Caption(item.id, "@SUM(A1)", flags=("loop",)))], {}, [item])
+    (row,) = list(csv.reader((tmp_path / "r.csv").open()))[1:]
+    assert row[:2] == ["'=1+1.png", "'@SUM(A1)"]
+
+
 def test_half_written_files_of_a_killed_run_go(photos):
     (photos / "sub" / ".b.txt.abcd12_x").write_text("ha")
     (photos / "sub" / ".mine.abcd12_x").write_text("stays")

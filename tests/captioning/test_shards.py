@@ -24,7 +24,7 @@ from tellapart.captioning.serve import Station
 from tellapart.captioning.shards.launch import ATTEMPTS, Outcome, caption_shards, shards_of, share_of
 from tellapart.captioning.shards.output import CLAIMS, ShardFolder
 from tellapart.captioning.shards.parts import CAPTIONS, Part
-from tellapart.captioning.shards.samples import sample_of, tar_samples
+from tellapart.captioning.shards.samples import Reading, sample_of, tar_samples
 from tellapart.captioning.shards.shard import caption_shard, output_name
 from tellapart.data.remote import folders
 from tellapart.data.remote.folders import Folder
@@ -51,6 +51,16 @@ def memory(monkeypatch):
     yield filesystem
     if filesystem.exists("/bucket"):
         filesystem.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize(("given", "said"), [(42.0, "is 42.0"), (float("nan"), "is nan"), (True, "is True")])
+def test_ids_of_a_parquet_shard_are_text_or_whole_numbers(tmp_path, given, said):
+    """What pandas writes for whole numbers with gaps came out as 42.0, which joined with no table."""
+    image = {"bytes": png(1), "path": "1.png"}
+    pq.write_table(pa.table({"image": [image], "image_id": [given]}), tmp_path / "0.parquet")
+    (sample,) = Reading().samples(str(tmp_path / "0.parquet"))
+    assert sample.item is None
+    assert f"'image_id' of row 1 {said}: it must be text or a whole number" in sample.problem
 
 
 def test_hidden_files_of_a_shard_belong_to_no_sample():

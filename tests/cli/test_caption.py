@@ -15,9 +15,10 @@ import pytest
 
 from damaged_images import BROKEN, READABLE, make_damaged
 from tellapart.captioning.gate import has_loop, load_openers, opener_of
+from tellapart.captioning.plan import plan
 from tellapart.captioning.style import STYLES
 from tellapart.captioning.summary import Summarizer
-from tellapart.cli.caption import prompted_captioner
+from tellapart.cli.caption import output_of, prompted_captioner
 from tellapart.cli.caption_options import CaptionOptions, identity, style_of
 from tellapart.cli.main import main
 from tellapart.errors import printable
@@ -437,6 +438,17 @@ def test_refusals_are_one_sentence(words, sentence, photos, caption, monkeypatch
     assert sentence in remarks
     assert remarks.count("\n") == 1
     assert sorted(photos.rglob("*")) == before
+
+
+def test_sidecars_of_a_folder_have_their_journal_there_whichever_images_it_holds(photos, monkeypatch):
+    """With images in one folder inside alone, it lay there; an image added above, the command appended every caption twice."""
+    monkeypatch.chdir(photos.parent)
+    options = CaptionOptions(captioner="x", out="sidecars")
+    every = plan(["photos"])
+    inside = [item for item in every if item.relative.startswith("inner/")]
+    assert 0 < len(inside) < len(every)
+    assert {output_of(options, items, ["photos"]).work for items in (inside, every)} == {Path("photos/captions.work")}
+    assert output_of(options, inside, [str(item.path) for item in inside]).work == Path("photos/inner/captions.work")
 
 
 def test_places_that_cannot_be(photos, tmp_path, caption, monkeypatch):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from clip_files import grey_frames, write_clip
+from tellapart.captioning.outputs.sidecars import Sidecars
+from tellapart.captioning.outputs.webdataset import WebDataset
 from tellapart.captioning.plan import plan
 from tellapart.captioning.read import Reader
-from tellapart.captioning.records import Item
+from tellapart.captioning.records import Caption, Item
 from tellapart.cli.main import main
 from tellapart.data.clips import AnimatedFile, ClipFile, PackedClip
+from tellapart.data.images import ImageError
+from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 
 pytest.importorskip("av")
@@ -56,6 +61,39 @@ def test_key_frames_stay_available(clips: Path) -> None:
     assert len(plan([str(clips)], frames=0.6)) == 1 + 2 + 2  # the GIF, as an image; two of three frames of each video
     with pytest.raises(UsageError, match="--frames reads videos"):
         plan([str(clips)], frames=0.0, format="folder")
+
+
+def test_key_frames_have_sidecars_and_members_of_their_own(clips: Path, tmp_path: Path) -> None:
+    """The milliseconds were taken for the ending of the file's name, and folders were lost."""
+    (clips / "other").mkdir()
+    shutil.copy(clips / "inner" / "c.mp4", clips / "other" / "c.mp4")
+    frames = [item for item in plan([str(clips)], frames=0.0) if "c.mp4" in item.id]
+    out = Sidecars(tmp_path / "out", mirrored=True)
+    out.check(frames)
+    targets = [out.target(item).relative_to(tmp_path / "out").as_posix() for item in frames]
+    times = ("0.000", "0.500", "1.000")
+    assert targets == [f"{folder}/c.mp4#t={time}.txt" for folder in ("inner", "other") for time in times]
+    WebDataset(tmp_path / "shards").assemble([(item, Caption(item.id, "a cup")) for item in frames])
+    with tarfile.open(tmp_path / "shards" / "00000.tar") as tar:
+        assert {Path(name).suffix for name in tar.getnames()} == {".png", ".txt", ".json"}
+    read = load_dataset(tmp_path / "shards", split="train")
+    assert [example.references for example in read] == [("a cup",)] * 6
+    read[0].image.open()
+
+
+def test_damaged_videos_are_told_like_images_that_cannot_be_read(clips: Path, capsys) -> None:
+    """They were left out in silence."""
+    (clips / "worse.mp4").write_bytes(b"no video")
+    items = plan([str(clips)], frames=0.0)
+    assert items[-1].id == "worse.mp4"
+    with pytest.raises(ImageError, match=r"worse\.mp4"):
+        items[-1].image.open()
+    read = ["--format", "unlabelled"]
+    assert main(["data", "check", str(clips), *read, "--strict", "--num_workers", "0"]) == 2
+    assert "worse.mp4" in capsys.readouterr().out
+    assert main(["data", "convert", str(clips), str(clips.parent / "out"), *read, "--to", "folder"]) == 2
+    assert "worse.mp4" in capsys.readouterr().err
+    assert not (clips.parent / "out").exists()
 
 
 def test_a_broken_clip_is_named_and_others_are_read(clips: Path) -> None:

@@ -125,6 +125,12 @@ def test_a_parquet_file_without_captions_says_which_columns_it_has(tmp_path, cap
     assert "only image_id, alt: give --caption_column" in capsys.readouterr().err
 
 
+def test_a_number_of_images_without_a_file_of_frequencies_is_refused(tmp_path, capsys):
+    words = ("score", coco(tmp_path / "c.json"), "--references", coco(tmp_path / "r.json"), "--cider_df_images", 5)
+    assert run(*words) == 2
+    assert "--cider_df_images is for a file of document frequencies: give --cider_df" in capsys.readouterr().err
+
+
 def test_captions_that_have_no_columns_take_none(tmp_path, capsys):
     references = coco(tmp_path / "r.json")
     (tmp_path / "texts").mkdir()

@@ -253,6 +253,20 @@ def test_a_table_with_a_heading_twice_is_refused(tmp_path):
         load_dataset(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize("line", ["5", "null", "[1]"])
+def test_metadata_that_begin_with_no_object(tmp_path, line):
+    picture(tmp_path / "a.png")
+    write(tmp_path / "metadata.jsonl", f"{line}\n")
+    with pytest.raises(UsageError, match=r"metadata\.jsonl, line 1: .* is not an object: write one object per line"):
+        load_dataset(tmp_path)
+
+
+def test_annotations_whose_image_is_no_id(tmp_path):
+    file = write(tmp_path / "a.json", {"annotations": [{"image_id": [1], "caption": "a"}]})
+    with pytest.raises(UsageError):
+        load_references(file)
+
+
 def test_options_without_a_use_are_refused_unless_they_were_given_for_other_data_too(tmp_path):
     photos = tmp_path / "photos"
     picture(photos / "a.png")

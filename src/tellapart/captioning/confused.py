@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
@@ -18,8 +19,26 @@ from tellapart.files import write_text
 MOST = 200
 """Pairs on a page, the worst."""
 
+_HEAD = 1024
+_TITLE = b"<title>Images that stay confused</title>"
+"""What tells such a page from others, near its beginning."""
+
 SIDE = 480
 """Longest side of a picture in pixels."""
+
+
+def require_own_page(path: Path) -> None:
+    """Raise if a file that is no such page has the place of one.
+
+    Raises:
+        UsageError: naming the file.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        first = file.read(_HEAD)
+        if first and _TITLE not in first:
+            raise UsageError(
+                f"{path} is not a page of confused images, and would be replaced by one: rename or move it."
+            )
 
 
 def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> int:

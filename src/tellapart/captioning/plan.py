@@ -10,13 +10,13 @@ from typing import Any
 from tellapart.captioning.records import Item
 from tellapart.data.clips import FrameFiles, on_disk
 from tellapart.data.context import clean_context, sidecar_context
-from tellapart.data.dataset import Example
+from tellapart.data.dataset import Example, with_damaged
 from tellapart.data.folder import EXTENSIONS, find_images, find_videos, walk
 from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.images import ImageSource
 from tellapart.data.load import exists, read_split, require_columns, source_at
 from tellapart.data.remote.addresses import scheme_of
-from tellapart.data.video import is_video
+from tellapart.data.video import KEY_FRAME, is_video
 from tellapart.errors import UsageError
 from tellapart.frames import Sampling
 
@@ -201,7 +201,7 @@ def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]
         **how.columns,
     )
     require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"), captions=how.context)
-    return source.read(source.splits()) if how.split is None else read_split(source, how.split)
+    return with_damaged(source.read(source.splits()) if how.split is None else read_split(source, how.split))
 
 
 def _relative(name: str, image: ImageSource) -> str:
@@ -210,5 +210,5 @@ def _relative(name: str, image: ImageSource) -> str:
         return f"{PurePosixPath(name).name}.webp"  # what its frames are written as
     path = PurePosixPath(name.partition("://")[2] or name)
     inside = not path.is_absolute() and ".." not in path.parts
-    inside = inside and (path.suffix.lower() in EXTENSIONS or is_video(path.name))
+    inside = inside and (path.suffix.lower() in EXTENSIONS or is_video(path.name.partition(KEY_FRAME)[0]))
     return path.as_posix() if inside else PurePosixPath(image.name.partition("?")[0]).name

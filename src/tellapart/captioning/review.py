@@ -14,7 +14,7 @@ from pathlib import Path
 from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
 from tellapart.captioning.records import UNREADABLE, Item, Row
 from tellapart.errors import UsageError
-from tellapart.files import write_text
+from tellapart.files import harmless_cell, write_text
 
 COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
 """Readers of tables do not take the first column for an image: a review in a folder of images is not a data set."""
@@ -106,7 +106,7 @@ def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], ite
         path.unlink(missing_ok=True)
         return 0
     text = io.StringIO()
-    csv.writer(text).writerows([COLUMNS, *broken, *lines])
+    csv.writer(text).writerows([COLUMNS, *(map(harmless_cell, line) for line in [*broken, *lines])])
     write_text(path, text.getvalue())
     return len(broken) + len(lines)
 

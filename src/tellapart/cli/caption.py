@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tellapart.captioning.confused import write_confused
+from tellapart.captioning.confused import require_own_page, write_confused
 from tellapart.captioning.defaults import ENDPOINT_PROMPT, IMAGE_SIZE, LOOKALIKES_PROMPT, TIMEOUT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
@@ -129,7 +129,7 @@ def run(argv: Sequence[str]) -> int:
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
     require_another_file(words, options.output)
-    return write_captions(items, options)
+    return write_captions(items, options, words)
 
 
 def _require_one_below(items: Sequence[Item]) -> None:
@@ -203,7 +203,7 @@ def _in_order(
     return code
 
 
-def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
+def write_captions(items: Sequence[Item], options: CaptionOptions, words: Sequence[str]) -> int:
     """Caption into files. A journal next to them lets the same command resume after a stop.
 
     A command that was killed after its last caption, while it removed its journal, is finished: repeated, it only completes
@@ -215,7 +215,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     """
     from tellapart.captioning.collection import Progress, caption_items
 
-    output, settings = output_of(options, items), settings_of(options)
+    output, settings = output_of(options, items, words), settings_of(options)
     run = run_of(settings | {"max_same": options.max_same}, [item.id for item in items])
     if was_finished(output.work, run) and output.holds(items):
         remove_finished(output.work)
@@ -266,6 +266,8 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
     output.work.parent.mkdir(parents=True, exist_ok=True)
     output.check(items)
     require_own_review(output.review)
+    if options.apart:
+        require_own_page(output.review.with_suffix(".html"))
     if not os.access(output.work.parent, os.W_OK):
         raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
 
@@ -326,8 +328,14 @@ def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
     return f"{told}: see {where}." if where else f"{told}."
 
 
-def output_of(options: CaptionOptions, items: Sequence[Item]) -> Output:
+def output_of(options: CaptionOptions, items: Sequence[Item], words: Sequence[str]) -> Output:
     """Where captions go.
+
+    Args:
+        options: of the command.
+        items: what is captioned.
+        words: what was named. Sidecars next to the images of named folders have their journal and review there, whichever
+            images the folders hold when the command is repeated.
 
     Raises:
         UsageError: the ending of --output says nothing.
@@ -336,7 +344,9 @@ def output_of(options: CaptionOptions, items: Sequence[Item]) -> Output:
     if kind != "sidecars":
         return FILES[kind](place)
     mirrored = options.output != "-"
-    paths = [os.path.abspath(item.path.parent) for item in items if item.path is not None]
+    folders = [os.path.abspath(word) for word in words if Path(word).is_dir()]
+    alone = len(folders) == len(words)
+    paths = folders if alone else [os.path.abspath(item.path.parent) for item in items if item.path is not None]
     place = place if mirrored else Path(os.path.relpath(os.path.commonpath(paths))) if paths else Path()
     return Sidecars(place, extension=options.caption_extension, existing=options.existing, mirrored=mirrored)
 

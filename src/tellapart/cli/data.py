@@ -176,6 +176,7 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequen
     Raises:
         UsageError: a path does not exist, is broken, or has no such split or no images.
     """
+    from tellapart.data.dataset import with_damaged
     from tellapart.data.load import read_split
 
     splits: dict[str, Sequence[Example]] = {}
@@ -187,7 +188,7 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequen
             rows = (
                 read_split(source, split) if options.split else source.read([split])
             )  # the former adds restval to train
-            splits[label] = rows[: options.limit]
+            splits[label] = with_damaged(rows[: options.limit])
     if not any(splits.values()):
         raise UsageError(f"{', '.join(words)} holds no images: check the path and the split.")
     return splits

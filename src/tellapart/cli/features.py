@@ -123,6 +123,7 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
         UsageError: the data cannot be read, or two parts share an id.
     """
     from tellapart.captioning.records import Item
+    from tellapart.data.dataset import with_damaged
     from tellapart.data.load import splits_of
     from tellapart.recipe.models import VIDEO_WORLD, WORLD, load_data
     from tellapart.world import WORLD_SPLITS
@@ -146,7 +147,7 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
             limit=options.limit,
             missing_files=options.on_error == "skip",
         )
-        for example in dataset:
+        for example in with_damaged(dataset.examples):
             if items.setdefault(example.id, Item(example.id, example.image, example.id)).image != example.image:
                 raise UsageError(
                     f"two parts of {path} have an image {example.id!r}: give --split, and each part a folder of its own."

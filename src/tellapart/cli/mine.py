@@ -121,6 +121,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _readable(path: str, options: MineOptions) -> tuple[CaptionDataset, list[str]]:
     """The images, and why others were left out."""
+    from tellapart.data.dataset import problems_of
     from tellapart.recipe.feature_inputs import without_broken
     from tellapart.recipe.models import load_data
 
@@ -136,8 +137,9 @@ def _readable(path: str, options: MineOptions) -> tuple[CaptionDataset, list[str
         id_column=options.id_column,
         allow_private=options.allow_private,
     )
+    damaged = problems_of(dataset.examples)
     dataset, unreadable = without_broken(dataset, options.on_error, tell=False)
-    return dataset, [reason for _, reason in unreadable]
+    return dataset, [reason for _, reason in [*damaged, *unreadable]]
 
 
 def _mined(dataset: CaptionDataset, listener: str, options: MineOptions) -> tuple[Neighbours, float]:

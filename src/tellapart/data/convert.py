@@ -18,7 +18,7 @@ from tellapart.data.formats.names import Format, Link
 from tellapart.data.formats.open import Source
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED
 from tellapart.data.images import ImageFile, PackedImage
-from tellapart.data.load import read_split, require_limit
+from tellapart.data.load import read_split, require_limit, require_whole
 from tellapart.data.parquet import ParquetImage
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
@@ -130,6 +130,7 @@ def _check(splits: Mapping[str, Sequence[Example]], source: Source, to: Format) 
                 f"choose one of {', '.join(sorted(NAMES_SPLITS))}."
             )
         CaptionDataset(examples, name=f"{source.place.given} ({name})")
+        require_whole(examples)
         require_files(examples, source.place.path)
         for example in examples:
             for text in (example.id, *example.references):

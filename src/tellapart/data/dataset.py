@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tellapart.data.images import ImageSource
+from tellapart.data.images import ImageSource, UnreadableImage
 from tellapart.errors import UsageError
 from tellapart.frames import Opener, Processor, seen_as
 from tellapart.packed import Keyed, TextLists, Texts
@@ -68,6 +68,17 @@ class LazyExamples(Sequence[Example]):
     def runs(self) -> list[int]:
         """How many follow each other that are stored together."""
         raise NotImplementedError
+
+
+def problems_of(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
+    """What could not be read of where examples come from: a file's name, and a sentence."""
+    return examples.problems if isinstance(examples, LazyExamples) else ()
+
+
+def with_damaged(examples: Sequence[Example]) -> Sequence[Example]:
+    """The images, and one that cannot be opened for each file that should have held some, so that both are listed alike."""
+    damaged = [Example(name, UnreadableImage(name, why)) for name, why in problems_of(examples)]
+    return [*examples, *damaged] if damaged else examples
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 from heapq import nsmallest
 
 from tellapart.data.dataset import CaptionDataset
+from tellapart.data.video import KEY_FRAME
 from tellapart.errors import UsageError
 
 
@@ -31,4 +32,4 @@ def hold_out(dataset: CaptionDataset, count: int) -> tuple[CaptionDataset, Capti
 
 def _key(image_id: str) -> bytes:
     """A hash that the frames of a video share."""
-    return hashlib.sha256((image_id.rpartition("#t=")[0] or image_id).encode()).digest()[:8]
+    return hashlib.sha256((image_id.rpartition(KEY_FRAME)[0] or image_id).encode()).digest()[:8]

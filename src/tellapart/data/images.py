@@ -17,7 +17,16 @@ from tellapart.data.sniff import ImageError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ArrayImage", "EncodedImage", "ImageError", "ImageFile", "ImageSource", "PackedImage", "decode"]
+__all__ = [
+    "ArrayImage",
+    "EncodedImage",
+    "ImageError",
+    "ImageFile",
+    "ImageSource",
+    "PackedImage",
+    "UnreadableImage",
+    "decode",
+]
 
 LARGEST_FILE = 2**31
 """Bytes from which a file is refused: larger than any image within the limit of pixels."""
@@ -147,6 +156,27 @@ class EncodedImage(_Encoded):
     def read(self) -> bytes:
         """The bytes."""
         return self.data
+
+
+@dataclass(frozen=True, eq=False)
+class UnreadableImage(_Encoded):
+    """What should have held images, and cannot be read: an archive or a video that is damaged.
+
+    Args:
+        name: of the file.
+        why: what is wrong, as a sentence.
+    """
+
+    name: str
+    why: str
+
+    def read(self) -> bytes:
+        """Nothing.
+
+        Raises:
+            ImageError: always.
+        """
+        raise ImageError(self.why)
 
 
 @dataclass(frozen=True, eq=False)

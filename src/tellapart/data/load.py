@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellapart.data.captions import require_files, without_blank_captions
 from tellapart.data.context import clean_context, with_contexts
-from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
+from tellapart.data.dataset import CaptionDataset, Example, LazyExamples, problems_of
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
 from tellapart.data.formats.names import Format, Readable
@@ -101,9 +101,9 @@ def load_dataset(
     file = source.place.path
     name = file.name if split is None else f"{file.name} ({split})"
     found = read_split(source, split or only_split(source))[:limit]
+    if not missing_files:
+        require_whole(found)
     if isinstance(found, LazyExamples):
-        if found.problems and not missing_files:
-            raise UsageError(found.problems[0][1])
         return CaptionDataset(found, name=name)
     examples = without_blank_captions(found, file)
     if not missing_files:
@@ -260,6 +260,12 @@ def require_limit(limit: int | None) -> None:
     """Raise for fewer images than one."""
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
+
+
+def require_whole(examples: Sequence[Example]) -> None:
+    """Raise where an archive or a video is damaged that should have held images."""
+    if problems := problems_of(examples):
+        raise UsageError(problems[0][1])
 
 
 def require_columns(source: Source, *names: str | None, captions: str | None = None) -> None:

@@ -60,6 +60,10 @@ ANIMATIONS = frozenset({".gif", ".webp"})
 """Endings of images that may have several frames, which are frames in time."""
 
 
+KEY_FRAME = "#t="
+"""Between a video's name and the seconds, in the id of a key-frame."""
+
+
 def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
     """The error for a file that is not a video, or a damaged one; arguments as ``unreadable``."""
     return unreadable(name, why, remedy, what="video")

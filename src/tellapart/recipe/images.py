@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.data.dataset import CaptionDataset, Collate, LazyExamples
+from tellapart.data.dataset import CaptionDataset, Collate, problems_of
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
@@ -117,7 +117,9 @@ def watched_images(
         **data.columns,
     )
     on_error = "fail" if data.on_error == "fail" else "skip"  # an evaluation is of the same images every time
-    watched, skipped = usable(watched, on_error, features, pictures=needs_pictures(recipe))
+    damaged = told_problems(watched)
+    watched, broken = usable(watched, on_error, features, pictures=needs_pictures(recipe))
+    skipped = [*damaged, *broken]
     _tell_what_is_seen(watched, dataset)
     return watched, skipped
 
@@ -211,9 +213,7 @@ def _selecting(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 def told_problems(dataset: CaptionDataset) -> Skipped:
     """Archives and videos that are damaged, of which the first are named."""
-    if not isinstance(dataset.examples, LazyExamples):
-        return []
-    problems = list(dataset.examples.problems)
+    problems = list(problems_of(dataset.examples))
     for _, problem in problems[:5]:
         logger.warning("note: %s", problem)
     if len(problems) > 5:

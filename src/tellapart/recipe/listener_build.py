@@ -150,6 +150,7 @@ def _data(
 ) -> tuple[CaptionDataset, list[tuple[str, str]]]:
     """A split and the images left out of it, read as the data section says where the path is that of the training."""
     from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
+    from tellapart.recipe.images import told_problems
 
     section = recipe.data
     if section.reads_as_they_come:
@@ -172,7 +173,9 @@ def _data(
         ignore_unused=not same,
         **section.columns,
     )
-    return usable(dataset, section.on_error, features, pictures=features is None)
+    damaged = told_problems(dataset)
+    dataset, broken = usable(dataset, section.on_error, features, pictures=features is None)
+    return dataset, [*damaged, *broken]
 
 
 def _watch(

@@ -105,6 +105,7 @@ def load(
     Raises:
         UsageError: neither says which data, or these do not exist.
     """
+    from tellapart.data.dataset import problems_of
     from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
 
     path, images, format, limit = options.data, options.images, None, options.limit
@@ -144,6 +145,7 @@ def load(
     on_error = "fail" if on_error == "fail" else "skip"
     pictures = pictures or features is None or _looked_at(features, run, seen_by)
     readable, left_out = usable(dataset, on_error, instead, pictures=pictures, tell=tell)
+    left_out = [*problems_of(dataset.examples), *left_out]
     return Where(readable, dataset, path, split, size, features, dict(left_out))
 
 

@@ -284,6 +284,10 @@ class ScoreOptions(DataOptions):
             raise UsageError(
                 "--apart chooses by look-alikes, so it does not go with --rerank: leave one of the two out."
             )
+        if self.cider_df_images is not None and self.cider_df == ScoreOptions.cider_df:
+            raise UsageError(
+                "--cider_df_images is for a file of document frequencies: give --cider_df, or leave it out."
+            )
         self._check_summary()
         if self.start and self.references is not None:
             raise UsageError(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.records import Caption, Item, Row
+from tellapart.data.video import KEY_FRAME, is_video
 from tellapart.errors import UsageError
 from tellapart.files import remove_half_written, write_bytes
 
@@ -38,6 +39,9 @@ class Sidecars(Output):
         """The sidecar of an image."""
         path = self.place / item.relative if self.mirrored else item.path
         assert path is not None, "check refuses images without files"
+        video, key_frame, _ = path.name.partition(KEY_FRAME)
+        if key_frame and is_video(video):  # what follows its point are milliseconds
+            return path.with_name(path.name + self.extension)
         return path.with_suffix(self.extension)
 
     def check(self, items: Sequence[Item]) -> None:

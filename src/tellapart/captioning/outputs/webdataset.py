@@ -9,11 +9,12 @@ import logging
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.outputs.base import Output, record
 from tellapart.captioning.records import Caption, Item, Row
+from tellapart.data.formats.carry import suffix_of
 from tellapart.data.images import ImageError, PackedImage
 from tellapart.errors import UsageError
 from tellapart.files import beside, remove_half_written, write_text
@@ -127,7 +128,7 @@ class WebDataset(Output):
                 self._left_out += 1
                 continue
             key = f"{index:09}"
-            yield f"{key}{PurePosixPath(item.relative).suffix.lower() or '.jpg'}", data
+            yield f"{key}{suffix_of(item.image, data).lower()}", data
             yield from caption_members(key, self._row(item, caption, key))
 
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:

@@ -17,6 +17,7 @@ from tellapart.captioning.records import UNREADABLE
 from tellapart.captioning.review import COLUMNS, FEWEST_FOR_OUTLIERS, same_limit
 from tellapart.captioning.shards.parts import LISTED, STEP, Part, badness
 from tellapart.data.remote.folders import Folder
+from tellapart.files import harmless_cell
 
 KEPT = 200_000
 """Different captions that are counted at once; beyond, the rarest are dropped."""
@@ -193,7 +194,7 @@ def write_reviews(folder: Folder, whole: Whole) -> None:
         for row in whole.rows
     ]
     lines += [["", caption, SAME_CAPTION, "", str(often)] for caption, often in list(whole.same.items())[:ROWS]]
-    csv.writer(text).writerows([COLUMNS, *lines])
+    csv.writer(text).writerows([COLUMNS, *(map(harmless_cell, line) for line in lines)])
     folder.write("review.csv", text.getvalue().encode(errors="backslashreplace"))
     template = (files("tellapart.captioning.shards") / "review.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)

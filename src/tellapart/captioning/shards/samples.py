@@ -14,7 +14,7 @@ from tellapart.captioning.outputs.webdataset import json_object, split_name
 from tellapart.captioning.records import Item
 from tellapart.data.decoding import require_header
 from tellapart.data.folder import is_image
-from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
+from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell, require_id
 from tellapart.data.formats.webdataset import no_image
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
 from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in
@@ -125,6 +125,8 @@ class Reading:
         name = f"{Path(file_of(address)).stem}/{key}"
         try:
             given = id_cell(row, self.id_column, Path(file_of(address)), where)
+            if given is not None:
+                require_id(given, file_of(address), where)
             source, path = self._image(row[image], image in columns.structs, address, where, name)
         except UsageError as error:
             return Sample(key, None, problem=str(error))

@@ -6,7 +6,7 @@ import json
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +22,7 @@ from tellapart.captioning.outputs.webdataset import (
 )
 from tellapart.captioning.records import Caption
 from tellapart.captioning.shards.samples import Sample
+from tellapart.data.formats.carry import suffix_of
 
 Told = tuple[Sample, Caption | None]
 """A sample, and its caption if it has one."""
@@ -86,8 +87,9 @@ class TarWriter(ShardWriter):
                 members = [(name, data) for name, data in sample.members if split_name(name)[1] not in TEXTS]
                 members += self._caption(sample, caption)
             else:
-                ending = PurePosixPath(sample.item.relative).suffix.lower() or ".jpg"
-                members = [(f"{sample.key}{ending}", sample.item.image.read()), *self._caption(sample, caption)]
+                data = sample.item.image.read()
+                ending = suffix_of(sample.item.image, data).lower()
+                members = [(f"{sample.key}{ending}", data), *self._caption(sample, caption)]
             for name, data in members:
                 add_member(self._tar, name, data)
             self._tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all

@@ -13,7 +13,7 @@ from tellapart.data.dataset import Example
 from tellapart.data.folder import EXTENSIONS
 from tellapart.data.formats.ids import encode_id
 from tellapart.data.formats.names import Link
-from tellapart.data.images import ImageFile
+from tellapart.data.images import ImageFile, ImageSource
 from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 
@@ -58,7 +58,7 @@ class Carrier:
                 f"image id {example.id!r} makes a file name ({stem}) that differs from another's by case at most, and "
                 "many disks cannot hold both: convert to a format that keeps ids in a file, such as folder or coco."
             )
-        return self._put(example, folder, stem + suffix_of(example))
+        return self._put(example, folder, stem + suffix_of(example.image))
 
     def put(self, example: Example, folder: Path) -> str:
         """Put an image under a name like its id, whose ending is not repeated.
@@ -73,7 +73,7 @@ class Carrier:
             path = str(_file_of(example, "left where it is").absolute())
             self.done()
             return path
-        suffix = suffix_of(example)
+        suffix = suffix_of(example.image)
         candidates = (example.id.removesuffix(suffix), example.id, f"image {len(self._taken[folder])}")
         for candidate in candidates:
             try:
@@ -134,20 +134,28 @@ class Carrier:
         return name
 
 
-def suffix_of(example: Example) -> str:
-    """The ending of an image's file name, as it is spelt; where it is none of an image, that of its content."""
-    if isinstance(example.image, FrameFiles):
+def suffix_of(image: ImageSource, data: bytes | None = None) -> str:
+    """The ending of an image's file name, as it is spelt; where it is none of an image, that of its content.
+
+    Args:
+        image: an image or a clip.
+        data: its content; None reads it where it is needed.
+
+    Raises:
+        UsageError: neither says what it is.
+    """
+    if isinstance(image, FrameFiles):
         return ".webp"  # which its frames are written as
-    suffix = Path(example.image.name).suffix
-    if suffix.lower() in EXTENSIONS or is_video(example.image.name):
+    suffix = Path(image.name).suffix
+    if suffix.lower() in EXTENSIONS or is_video(image.name):
         return suffix
-    data = example.image.read()
+    data = image.read() if data is None else data
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
     for signature, ending in _SIGNATURES:
         if data.startswith(signature):
             return ending
-    raise UsageError(f"{example.image.name} is not an image of a known kind: expected {', '.join(sorted(EXTENSIONS))}.")
+    raise UsageError(f"{image.name} is not an image of a known kind: expected {', '.join(sorted(EXTENSIONS))}.")
 
 
 def _file_of(example: Example, what: str) -> Path:

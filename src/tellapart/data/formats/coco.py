@@ -101,7 +101,8 @@ def _first(records: Any) -> dict[str, Any]:
 def _of_annotations(content: dict[str, Any]) -> list[dict[str, Any]]:
     """The images that captions are of, where they are not listed."""
     ids = [annotation.get("image_id") for annotation in content.get("annotations", ()) if isinstance(annotation, dict)]
-    return [{"id": image_id} for image_id in dict.fromkeys(ids) if image_id is not None]
+    known = dict.fromkeys(image_id for image_id in ids if isinstance(image_id, int | str))  # others are refused later
+    return [{"id": image_id} for image_id in known]
 
 
 def _file_name(record: Any, path: Path, *, needed: bool) -> str:

@@ -205,7 +205,7 @@ def _write_arrow(library: Any, file: Path, examples: Sequence[Example], images: 
     features = library.Features({"image": library.Image(), IMAGE_ID: text, "captions": library.List(text)})
     with ArrowWriter(features=features, path=str(file), writer_batch_size=_WRITTEN) as writer:
         for example in examples:
-            image = {"bytes": images.read(example), "path": f"{encode_id(example.id[:60])}{suffix_of(example)}"}
+            image = {"bytes": images.read(example), "path": f"{encode_id(example.id[:60])}{suffix_of(example.image)}"}
             writer.write({"image": image, IMAGE_ID: example.id, "captions": list(example.references)})
         writer.finalize()
 

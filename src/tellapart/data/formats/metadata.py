@@ -27,7 +27,7 @@ from tellapart.data.formats.rows import (
     delimited_rows,
     find_column,
     id_cell,
-    json_rows,
+    json_objects,
     write_delimited,
 )
 from tellapart.data.parquet import columns_of, rows_of
@@ -176,8 +176,7 @@ class Folder(_Metadata):
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """One per line that is not blank."""
-        for number, row in json_rows(path):
-            yield f"line {number}", row
+        yield from json_objects(path)
 
     @classmethod
     def write_table(cls, path: Path, named: Sequence[tuple[str, Example]], *, one_caption: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -104,7 +105,7 @@ def _is_one(file: Path) -> bool:
 
 def _is_corpus(file: Path) -> bool:
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
-        heading = next(lines, "").strip().replace('"', "").split(",")
+        heading = next(csv.reader([next(lines, "").strip()]), [])
     return all(name in heading for name in _CORPUS)
 
 

@@ -105,6 +105,18 @@ def caption_cell(value: Any, path: Path, where: str) -> tuple[str, ...]:
     return () if value is None else texts(value, path, where)
 
 
+def require_id(image_id: Any, path: Path | str, where: str) -> None:
+    """Raise for an id that is neither text nor a whole number.
+
+    Raises:
+        UsageError: naming the row.
+    """
+    if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
+        raise UsageError(
+            f"{path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be text or a whole number, such as 42."
+        )
+
+
 class Gathered:
     """Rows about images, several of which may be about one: its captions add up."""
 
@@ -158,10 +170,7 @@ class Gathered:
             self._ids.append(None)
         if image_id is None:
             return
-        if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
-            raise UsageError(
-                f"{self.path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be text or a whole number, such as 42."
-            )
+        require_id(image_id, self.path, where)
         known = self._ids[place]
         if known is None:
             self._ids[place] = str(image_id)
@@ -241,6 +250,18 @@ def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
         raise
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from error
+
+
+def json_objects(path: Path) -> Iterator[tuple[str, Row]]:
+    """The objects of a file with one per line, each with what messages call it.
+
+    Raises:
+        UsageError: as ``json_rows``, and where a line holds something else.
+    """
+    for number, row in json_rows(path):
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, line {number}: {str(row)[:80]} is not an object: write one object per line.")
+        yield f"line {number}", row
 
 
 def delimiter_of(text: str, delimiters: str) -> str:

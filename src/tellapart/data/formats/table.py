@@ -33,7 +33,7 @@ from tellapart.data.formats.rows import (
     delimiter_of,
     find_column,
     id_cell,
-    json_rows,
+    json_objects,
     write_delimited,
 )
 from tellapart.data.formats.splits import UNNAMED, in_order, split_in
@@ -255,10 +255,7 @@ class JsonLines(_Table):
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """One per line."""
-        for number, row in json_rows(path):
-            if not isinstance(row, dict):
-                raise UsageError(f"{path}, line {number}: {str(row)[:80]} is not an object: write one object per line.")
-            yield f"line {number}", row
+        yield from json_objects(path)
 
 
 class Parquet(_Table):

@@ -235,7 +235,7 @@ class WebDataset(Layout):
 def _add(archive: tarfile.TarFile, key: str, example: Example, images: Carrier) -> None:
     record = {"image_id": example.id, "captions": list(example.references)}
     members = {
-        suffix_of(example): images.read(example),
+        suffix_of(example.image): images.read(example),
         ".txt": next(iter(example.references), "").encode(),
         ".json": json.dumps(record, ensure_ascii=False).encode(),
     }

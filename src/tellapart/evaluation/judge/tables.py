@@ -10,6 +10,7 @@ from typing import Any
 from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.judge.answers import Answer
 from tellapart.evaluation.judge.study import READS_BETTER, WHICH_IMAGE, Study
+from tellapart.files import harmless_cell
 
 COLUMNS = (
     "rater",
@@ -27,7 +28,6 @@ COLUMNS = (
     "answered",
 )
 NOTHING = "–"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_csv(study: Study, answers: Sequence[Answer]) -> str:
@@ -52,12 +52,8 @@ def to_csv(study: Study, answers: Sequence[Answer]) -> str:
         row = [answer.rater, item.id, item.question, "".join("ab"[run] for run in item.runs), item.images[0]]
         row += [item.images[1] if which else "", *captions, answer.first, answer.choice]
         seconds = "" if answer.seconds is None else f"{answer.seconds:.3f}"
-        rows.writerow([*map(_harmless, row), right, seconds, answer.answered])
+        rows.writerow([*map(harmless_cell, row), right, seconds, answer.answered])
     return text.getvalue()
-
-
-def _harmless(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
 def to_markdown(summary: Mapping[str, Any]) -> str:
