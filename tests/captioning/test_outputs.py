@@ -17,7 +17,7 @@ from tellapart.captioning.outputs import webdataset
 from tellapart.captioning.outputs.base import image_ids
 from tellapart.captioning.outputs.files import CocoResults, Csv, JsonLines, Parquet
 from tellapart.captioning.outputs.sidecars import Sidecars
-from tellapart.captioning.outputs.webdataset import WebDataset
+from tellapart.captioning.outputs.webdataset import WebDataset, ending_of
 from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.review import judged, low_limit, require_own_review, same_limit, write_review
@@ -281,6 +281,7 @@ def test_shards_have_the_endings_of_images_whatever_their_addresses_end_in(tmp_p
     with tarfile.open(tmp_path / "out" / "00000.tar") as tar:
         assert [name for name in tar.getnames() if name.endswith(".png")] == [f"00000000{n}.png" for n in range(4)]
     assert len(load_dataset(tmp_path / "out", split="train")) == 4
+    assert ending_of(Item("a.heic", EncodedImage(b"", "a.heic"), "a.heic"), b"of another kind") == ".heic"
 
 
 def test_no_cell_of_a_review_is_a_formula(tmp_path):

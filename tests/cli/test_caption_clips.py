@@ -86,6 +86,7 @@ def test_damaged_videos_are_told_like_images_that_cannot_be_read(clips: Path, ca
     (clips / "worse.mp4").write_bytes(b"no video")
     items = plan([str(clips)], frames=0.0)
     assert items[-1].id == "worse.mp4"
+    assert plan([str(clips), str(clips)], frames=0.0) == items, "none twice"
     with pytest.raises(ImageError, match=r"worse\.mp4"):
         items[-1].image.open()
     read = ["--format", "unlabelled"]

@@ -344,7 +344,8 @@ def check(options: CaptionOptions) -> None:
 
 def _check_redrawing(options: CaptionOptions) -> None:
     """Raise where an option of sampling was given, but no caption is sampled, at first or again."""
-    if samples(options) or (options.resample and {*resampled_faults(options)} & {*gate_checks(options)}):
+    redrawn = {*resampled_faults(options)} & {*gate_checks(options)}
+    if samples(options) or (options.resample and redrawn):
         return
     default = CaptionOptions(captioner="")
     for name in ("temperature", "top_p", "top_k"):

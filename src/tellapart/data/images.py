@@ -158,7 +158,7 @@ class EncodedImage(_Encoded):
         return self.data
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class UnreadableImage(_Encoded):
     """What should have held images, and cannot be read: an archive or a video that is damaged.
 

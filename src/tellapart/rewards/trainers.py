@@ -116,8 +116,9 @@ class Scorer:
             if column is not None and len(column) != len(texts):
                 raise UsageError(f"{len(column)} {what} came with {len(texts)} captions: give one to each caption.")
         pictures = [_single(value) for value in images] if images is not None else [None] * len(texts)
-        read = references is not None and self.needs_references
-        captions = [_listed(value) for value in references or ()] if read else [[] for _ in texts]
+        captions: list[list[str]] = [[] for _ in texts]
+        if references is not None and self.needs_references:
+            captions = [_listed(value) for value in references]
         scored = [
             place
             for place in range(len(texts))

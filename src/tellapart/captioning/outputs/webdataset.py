@@ -9,7 +9,7 @@ import logging
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tellapart.captioning.outputs.base import Output, record
@@ -128,7 +128,7 @@ class WebDataset(Output):
                 self._left_out += 1
                 continue
             key = f"{index:09}"
-            yield f"{key}{suffix_of(item.image, data).lower()}", data
+            yield f"{key}{ending_of(item, data)}", data
             yield from caption_members(key, self._row(item, caption, key))
 
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
@@ -171,6 +171,14 @@ def _key(rows: Sequence[Row]) -> str:
     """A hash of the captions and their order."""
     told = json.dumps([[item.id, caption.as_json()] for item, caption in rows])
     return hashlib.sha256(told.encode()).hexdigest()
+
+
+def ending_of(item: Item, data: bytes) -> str:
+    """The ending of an image's member: that of a known kind of image, by its name or its content, else that of its name."""
+    try:
+        return suffix_of(item.image, data).lower()
+    except UsageError:
+        return PurePosixPath(item.relative).suffix.lower() or ".jpg"
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -17,12 +17,12 @@ from tellapart.captioning.outputs.webdataset import (
     add_member,
     added,
     caption_members,
+    ending_of,
     json_object,
     split_name,
 )
 from tellapart.captioning.records import Caption
 from tellapart.captioning.shards.samples import Sample
-from tellapart.data.formats.carry import suffix_of
 
 Told = tuple[Sample, Caption | None]
 """A sample, and its caption if it has one."""
@@ -88,8 +88,7 @@ class TarWriter(ShardWriter):
                 members += self._caption(sample, caption)
             else:
                 data = sample.item.image.read()
-                ending = suffix_of(sample.item.image, data).lower()
-                members = [(f"{sample.key}{ending}", data), *self._caption(sample, caption)]
+                members = [(f"{sample.key}{ending_of(sample.item, data)}", data), *self._caption(sample, caption)]
             for name, data in members:
                 add_member(self._tar, name, data)
             self._tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
