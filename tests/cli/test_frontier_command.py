@@ -306,7 +306,7 @@ def test_another_frontier_is_laid_over(toys, materials, capsys):
 def test_a_point_trains_measures_and_is_not_trained_twice(materials, tmp_path, monkeypatch):
     """The process of a point, here in this one: the selected and the last checkpoint, then another split."""
     monkeypatch.chdir(tmp_path)  # and a folder whose name is also that of the built-in world
-    recipe = materials.recipe(tmp_path, "xe", metric_for_best_model="CIDEr", greater_is_better=False)
+    recipe = materials.recipe(tmp_path, "xe", metric_for_best_model="Self-BLEU", greater_is_better=False)
     (curve,) = planned(recipe, "--seeds", 1, "--output_dir", "world")
     (planned_one,) = curve.points[0][1]
     planned_one.write()
