@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 
 import pyarrow.parquet
 import pytest
@@ -74,6 +75,17 @@ def test_what_is_wrong_is_one_sentence(materials, tmp_path, capsys):
     ):
         assert main(["mine", *words]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_archives_that_are_damaged_are_left_out_and_told(materials, tmp_path, capsys):
+    """They were missing without a word."""
+    for number in range(3):
+        shutil.copy(materials.photos / f"{number:02}.png", tmp_path)
+    (tmp_path / "0.tar").write_bytes(b"no tar at all" * 99)
+    words = ["mine", str(tmp_path), "--listener", str(materials.listener), "--k", "1"]
+    assert main(words) == 0
+    assert "0.tar is not a" in capsys.readouterr().err
+    assert main([*words, "--strict"]) == 2
 
 
 def test_the_file_that_is_read_is_not_replaced(materials, tmp_path, capsys):

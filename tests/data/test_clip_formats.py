@@ -135,6 +135,13 @@ def test_msvd_as_sentences_of_splits(tmp_path: Path) -> None:
     assert shown(data) == {"vid2": [1, 3, 5, 7]}
 
 
+def test_a_heading_with_stray_quotes_is_not_that_of_msvd(tmp_path: Path) -> None:
+    """It was taken for one, and a column looked for in vain."""
+    (tmp_path / "y.csv").write_text('VideoID,Start,End,Language,Descriptio"n\na,1,2,English,x\n')
+    with pytest.raises(UsageError):
+        load_references(tmp_path / "y.csv")
+
+
 def test_msvd_as_one_file_and_as_a_table(tmp_path: Path) -> None:
     clip(tmp_path / "videos" / "mv89psg6zh4_33_46.avi")
     head = "# A head\n#\n\n"

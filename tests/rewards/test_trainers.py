@@ -138,6 +138,7 @@ def test_pictures_as_files_and_bytes(listener, tmp_path):
         ("no/such.png", "cannot be read"),
         (b"nonsense", "an image given as bytes is not a"),
         ({"bytes": None, "path": None}, "an image is given as NoneType"),
+        ({"bytes": None}, "an image is given as NoneType"),
         (torch.zeros(3, 4, 4), "an image is given as Tensor"),
     ):
         with pytest.raises(UsageError, match=told):

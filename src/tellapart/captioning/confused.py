@@ -28,7 +28,7 @@ SIDE = 480
 
 
 def require_own_page(path: Path) -> None:
-    """Raise if a file that is no such page has the place of one.
+    """Raise if another file has the place of this page.
 
     Raises:
         UsageError: naming the file.

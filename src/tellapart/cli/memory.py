@@ -112,9 +112,10 @@ def _reward_models(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 
 def _configured_listener(section: ListenerSection) -> str | None:
     """Where the configuration of a listener is: a checkpoint file has none, but is as large as its base."""
-    from tellapart.listeners.loading import CHECKPOINTS, PAC_BASE
+    from tellapart.listeners.kinds import is_checkpoint
+    from tellapart.listeners.loading import PAC_BASE
 
-    if section.path is None or Path(section.path).suffix not in CHECKPOINTS:
+    if section.path is None or not is_checkpoint(section.path):
         return section.path
     return str(section.base or PAC_BASE)
 

@@ -109,6 +109,16 @@ def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type,
     return record[key]
 
 
+def require_id(value: Any, path: Path | str, what: str, *, key: str = "image_id") -> None:
+    """Raise for an id that is neither text nor a whole number.
+
+    Raises:
+        UsageError: naming the file and the record.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be text or a whole number, such as 42.")
+
+
 def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
     """Captions unchanged, in order: those of a list, or the one that a string is.
 

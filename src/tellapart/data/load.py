@@ -268,6 +268,11 @@ def require_whole(examples: Sequence[Example]) -> None:
         raise UsageError(problems[0][1])
 
 
+def no_column(given: object, name: str) -> UsageError:
+    """The error for a column that was named of data without columns."""
+    return UsageError(f"{given} is not a table and has no column {name!r}: leave the column out.")
+
+
 def require_columns(source: Source, *names: str | None, captions: str | None = None) -> None:
     """Raise where a column is named of data that have none, such as a folder of photos.
 
@@ -284,7 +289,7 @@ def require_columns(source: Source, *names: str | None, captions: str | None = N
     if named is None and not has_columns and not getattr(source, "has_fields", False):
         named = captions
     if named is not None:
-        raise UsageError(f"{source.place.given} is not a table and has no column {named!r}: leave the column out.")
+        raise no_column(source.place.given, named)
 
 
 def require_options(source: Source) -> None:

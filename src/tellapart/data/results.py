@@ -16,7 +16,7 @@ from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of
 from tellapart.data.formats.rows import IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
 from tellapart.data.json_records import object_of, records_of
-from tellapart.data.load import read_split, require_options, source_at
+from tellapart.data.load import no_column, read_split, require_options, source_at
 from tellapart.errors import UsageError
 from tellapart.packed import GrowingTexts
 
@@ -155,7 +155,7 @@ def _rows(path: Path, caption_column: str | None) -> Iterable[Counted]:
 
 def _require_no_column(path: Path, caption_column: str | None) -> None:
     if caption_column is not None:
-        raise UsageError(f"{path} is not a table and has no column {caption_column!r}: leave the column out.")
+        raise no_column(path, caption_column)
 
 
 def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:

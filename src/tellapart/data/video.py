@@ -50,7 +50,10 @@ MOST_FRAMES = 2_000_000
 """Frames of the longest clip: eighteen hours at 30 per second."""
 
 SECONDS = 120.0
-"""Seconds of processor time that one clip may take, and seconds of waiting for each read."""
+"""Seconds of processor time that one clip may take."""
+
+WAIT = 120.0
+"""Seconds of waiting for each read."""
 
 SHORTFALL = 0.1
 """Share of the announced length that may be missing before a file counts as truncated."""
@@ -435,7 +438,7 @@ def opened(source: Path | bytes, name: str) -> Iterator[tuple[Any, Any]]:
     file = io.BytesIO(source) if isinstance(source, bytes) else f"file:{source}"
     limits = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
     try:
-        with av.open(file, options=limits, timeout=SECONDS) as container:
+        with av.open(file, options=limits, timeout=WAIT) as container:
             if not container.streams.video:
                 raise damaged(name, "the file has sound but no pictures")
             stream = container.streams.video[0]

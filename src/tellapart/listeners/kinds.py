@@ -11,6 +11,9 @@ from tellapart.files import read_object
 FOLDER = "listener"
 """Name of the listener's folder in a run and in its checkpoints."""
 
+CHECKPOINTS = (".pth", ".pt")
+"""Endings of files with a CLIP in OpenAI's layout."""
+
 SETTINGS = "listener.json"
 """What tellapart writes next to a listener's weights."""
 
@@ -19,6 +22,11 @@ VSE = "vse"
 
 LATE = "late_interaction"
 """``model_type`` of a listener whose words check the tokens of the image."""
+
+
+def is_checkpoint(path: str | Path) -> bool:
+    """Whether a path names a file with a CLIP in OpenAI's layout, which lacks a tokenizer and an image processor."""
+    return Path(path).suffix in CHECKPOINTS
 
 
 def trained_folder(path: str | Path) -> str | Path:

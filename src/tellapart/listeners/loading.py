@@ -13,14 +13,12 @@ from torch import nn
 
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import names_a_path, require_files
+from tellapart.listeners.kinds import is_checkpoint
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
 from tellapart.ops import require_finite
 from tellapart.processors import read_image_processor, read_tokenizer
 from tellapart.progress import quiet_loading
-
-CHECKPOINTS = (".pth", ".pt")
-"""Endings of files in OpenAI's layout, such as those of PAC-S."""
 
 PAC_BASE = "openai/clip-vit-base-patch32"
 """Whose tokenizer and image processor go with the published PAC-S checkpoint of CLIP ViT-B/32."""
@@ -44,7 +42,7 @@ def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None =
     from transformers import AutoConfig
 
     file = Path(path).expanduser()
-    if file.suffix not in CHECKPOINTS:
+    if not is_checkpoint(file):
         return _load(existing(path, "listener"), dtype)
     _require_file(file)
     state, source = read_state_dict(file), str(base or PAC_BASE)
@@ -142,7 +140,7 @@ def require_dual_encoder(path: str | Path) -> None:
     Raises:
         UsageError: it does not exist, or is of another kind.
     """
-    if Path(path).suffix in CHECKPOINTS:
+    if is_checkpoint(path):
         _require_file(Path(path).expanduser())
         return
     source = existing(path, "listener")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, read_json, remove_half_written, write_text
 from tellapart.launch import is_main, processes
+from tellapart.listeners.kinds import FOLDER
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.recipe.schema import TRAINING
@@ -42,7 +43,7 @@ RUN_FILES = (
     SKIPPED_FILE,
     "report.html",
 )
-_ENDED = ("nonfinite.json", "trainer_state.json", "listener")
+_ENDED = ("nonfinite.json", "trainer_state.json", FOLDER)
 """What is in a run's folder after its first checkpoint, also when somebody has removed its checkpoints."""
 
 RUN_FOLDERS = ("checkpoint-*", "best", "best-before-*", "eval", "start", "samples", "runs")
@@ -234,6 +235,7 @@ def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
 def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
     """Whether the folder holds the beginning of this run, or of another that made no step, and no checkpoint of it; one that
     diverged has an end."""
+    from tellapart.training.checkpoint import step_of
     from tellapart.training.logs import read_lines
 
     output_dir = recipe.training.output_dir
@@ -245,17 +247,9 @@ def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
         return False  # several processes would not see the same folder
     if _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved))):
         return True
-    if resumes or _best_step(output_dir) > 0:
+    if resumes or (step_of(output_dir / "best") or 0) > 0:
         return False
     return not any(line.get("step") != 0 for line in read_lines(output_dir / "metrics.jsonl"))
-
-
-def _best_step(output_dir: Path) -> int:
-    """The step of the selected checkpoint; 0 where there is none."""
-    try:
-        return int(read_json(output_dir / "best" / "trainer_state.json")["step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 def _without_folder(resolved: Mapping[str, Any]) -> dict[str, Any]:

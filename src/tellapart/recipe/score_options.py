@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
 from tellapart.lengths import WordRange
+from tellapart.listeners.kinds import is_checkpoint
 from tellapart.recipe.measured import DataOptions
 
 if TYPE_CHECKING:
@@ -276,9 +277,7 @@ class ScoreOptions(DataOptions):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
         if self.verifier is not None and not self.apart:
             raise UsageError("--verifier is for telling look-alikes apart: add --apart, or leave it out.")
-        if self.pac_base is not None and not any(
-            str(path).endswith((".pth", ".pt")) for path in (self.pac, self.listener)
-        ):
+        if self.pac_base is not None and not any(map(is_checkpoint, filter(None, (self.pac, self.listener)))):
             raise UsageError("--pac_base is for .pth files: give one as --pac or --listener, or leave it out.")
         if self.apart and self.rerank is not None:
             raise UsageError(

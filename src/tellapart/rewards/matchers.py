@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.captioners.families import FAMILIES
 from tellapart.errors import UsageError, reason_of
-from tellapart.listeners.kinds import VSE, is_late, trained_folder
-from tellapart.listeners.loading import CHECKPOINTS, existing
+from tellapart.listeners.kinds import VSE, is_checkpoint, is_late, trained_folder
+from tellapart.listeners.loading import existing
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.texts import TEXT_FAMILIES
@@ -97,7 +97,7 @@ def kind_of(path: str | Path) -> str:
     """What a model's configuration says it is."""
     from transformers import AutoConfig
 
-    if Path(path).suffix in CHECKPOINTS:
+    if is_checkpoint(path):
         return "dual"
     if is_late(path):
         return "late"

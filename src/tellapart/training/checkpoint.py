@@ -287,12 +287,13 @@ def keep_best(config: TrainConfig, state: State, total: int) -> bool:
     """
     step, source = state.selection["best"]["step"], find(config)
     own = config.output_dir / "best"
-    present = _step_of(own)
+    present = step_of(own)
     # A later one was selected after the checkpoint was written and before a kill: the run comes to it again.
-    if present is not None and (present == step or _comes_to(present, config, state.step, total)):
+    later = present is not None and state.step < present <= total and config.evaluates_after(present, total)
+    if present == step or later:
         return True
     other = None if source is None else source.resolve().parent / "best"
-    if other is not None and not own.exists() and _step_of(other) == step:
+    if other is not None and not own.exists() and step_of(other) == step:
         with fresh_folder(own, durable=True) as temporary:
             shutil.copytree(other, temporary, dirs_exist_ok=True)
         return True
@@ -304,17 +305,12 @@ def keep_best(config: TrainConfig, state: State, total: int) -> bool:
     return False
 
 
-def _comes_to(step: int, config: TrainConfig, done: int, total: int) -> bool:
-    """Whether a run that has made ``done`` steps will evaluate after that one."""
-    return done < step <= total and (step == total or (config.eval_steps is not None and step % config.eval_steps == 0))
-
-
 def set_aside_best(output_dir: Path) -> None:
-    """Rename a ``best/`` that is not what the run has selected, so that nothing reads it as that."""
+    """Rename a ``best/`` that the run did not select: readers would take it for the selected checkpoint."""
     own = output_dir / "best"
     if not own.exists():
         return
-    aside = output_dir / f"best-before-{_step_of(own)}"
+    aside = output_dir / f"best-before-{step_of(own)}"
     shutil.rmtree(aside, ignore_errors=True)
     own.rename(aside)
     warnings.warn(
@@ -322,7 +318,7 @@ def set_aside_best(output_dir: Path) -> None:
     )
 
 
-def _step_of(folder: Path) -> int | None:
+def step_of(folder: Path) -> int | None:
     """The step of a checkpoint; none where there is no whole one."""
     try:
         return read_state(folder).step

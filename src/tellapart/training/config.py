@@ -125,6 +125,10 @@ class TrainConfig:
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
             raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
 
+    def evaluates_after(self, step: int, total: int) -> bool:
+        """Whether a run of ``total`` steps evaluates once ``step`` of them are done."""
+        return step == total or (self.eval_steps is not None and step % self.eval_steps == 0)
+
     def _require_metric(self) -> None:
         if self.metric_for_best_model is not None:
             return

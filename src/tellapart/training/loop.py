@@ -263,7 +263,7 @@ class _Training:
     def finish_step(self, step: int, stop: bool) -> None:
         """Evaluate and save where due, once ``step`` steps are done."""
         last = step == self.total_steps
-        if last or (self.config.eval_steps and step % self.config.eval_steps == 0):
+        if self.config.evaluates_after(step, self.total_steps):
             self.evaluate(step)
             self._end_if_hacked(step)
         if last or stop or self.ended or (self.config.save_steps and step % self.config.save_steps == 0):

@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 from tellapart.captioning.outputs.webdataset import json_object, split_name
 from tellapart.captioning.records import Item
+from tellapart.data.captions import require_id
 from tellapart.data.decoding import require_header
 from tellapart.data.folder import is_image
-from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell, require_id
+from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
 from tellapart.data.formats.webdataset import no_image
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
 from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tellapart.data.captions import field, read_json, require_unicode
+from tellapart.data.captions import field, read_json, require_id, require_unicode
 from tellapart.data.clips import on_disk
 from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
@@ -265,7 +265,6 @@ def identifier(record: Any, key: str, path: Path, what: str) -> str:
         UsageError: the record has none, or it is something else.
     """
     value = field(record, key, path, what, (int, str))
-    if isinstance(value, bool) or value == "":
-        raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be text or a whole number, such as 42.")
+    require_id(value, path, what, key=key)
     require_unicode(str(value), path, f"{key!r} of {what}")
     return str(value)

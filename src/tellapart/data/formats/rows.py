@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import parse_json, read_text, texts
+from tellapart.data.captions import parse_json, read_text, require_id, texts
 from tellapart.data.dataset import Example
 from tellapart.data.gathered import GatheredCaptions
 from tellapart.errors import UsageError, quoted
@@ -103,18 +103,6 @@ def caption_cell(value: Any, path: Path, where: str) -> tuple[str, ...]:
         UsageError: one is not a string.
     """
     return () if value is None else texts(value, path, where)
-
-
-def require_id(image_id: Any, path: Path | str, where: str) -> None:
-    """Raise for an id that is neither text nor a whole number.
-
-    Raises:
-        UsageError: naming the row.
-    """
-    if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
-        raise UsageError(
-            f"{path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be text or a whole number, such as 42."
-        )
 
 
 class Gathered:

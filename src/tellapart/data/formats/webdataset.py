@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.captions import decoded, field, parse_json, require_unicode, texts
+from tellapart.data.captions import decoded, field, parse_json, require_id, require_unicode, texts
 from tellapart.data.clips import in_archive
 from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image
@@ -138,10 +138,7 @@ def _sample(
     if captions is None:
         captions = next(((read(ending),) for ending in TEXTS if ending in members), ())
     image_id = record.get("image_id", key)
-    if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
-        raise UsageError(
-            f"{path}: 'image_id' of {where} is {image_id!r}: it must be text or a whole number, such as 42."
-        )
+    require_id(image_id, path, where)
     (picture,) = pictures
     return Sample(str(image_id), picture.name, picture.offset_data, picture.size, captions)
 
