@@ -114,13 +114,41 @@ def test_unusable_ones_are_one_sentence(tmp_path):
         summarizer("gpt2", prompt="say all")
     with pytest.raises(UsageError, match="at most 0 tokens says nothing"):
         summarizer("gpt2", max_new_tokens=0)
-    with pytest.raises(UsageError, match="has places for 512: sample fewer"):
-        summarizer("gpt2")([["a red circle on a table"] * 60])
+    with pytest.raises(UsageError, match="has places for 512 tokens, and the prompt alone takes 5"):
+        summarizer("gpt2", max_new_tokens=510)
     with pytest.raises(UsageError, match="does not exist"):
         Summarizer.from_pretrained(tmp_path / "none")
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     with pytest.raises(UsageError, match="cannot be loaded"):
         Summarizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt"])
+def test_captions_that_the_model_cannot_read_cost_their_image_alone(family):
+    write = summarizer(family)
+    long = ["a red circle on a table"] * 60
+    found = write([GROUPS[0], long, GROUPS[2]])
+    assert [found[0], found[2]] == write([GROUPS[0], GROUPS[2]])
+    assert "has places for 512: sample fewer" in found[1].error
+    assert write([long])[0].error == found[1].error
+    assert write([]) == []
+
+
+def test_an_image_without_a_summary_has_an_error_instead():
+    """One that was written before stays, though the captions drawn again are too long."""
+
+    def short(groups):
+        return [
+            Summary("", False, "too long") if "long" in group else Summary(group[0], "cut" not in group)
+            for group in groups
+        ]
+
+    two = Decoding(do_sample=True, num_return_sequences=2)
+    captioner = Scripted({"a": [["long", "a cat"]], "b": [["a dog", "x"]], "c": [["cut", "u"], ["long", "v"]]})
+    how = Drawing(decoding=two, sampling=two, resample=1, summarize=short)
+    captions = Drawer(captioner, how)(Batch(["a", "b", "c"], [[], [], []]))
+    assert captions[0] == Caption("a", error="a has no summary: too long")
+    assert [(c.caption, c.flags) for c in captions[1:]] == [("a dog", ()), ("cut", (UNFINISHED,))]
 
 
 class Merged:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pictures import images
-from tellapart.cli.main import main
-from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.cli.main import BAD_USAGE, INTERRUPTED, main
+from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.questions import MultipleChoice, read_questions
 from tellapart.errors import UsageError
-from tellapart.evaluation.question_writing import needing_the_image, parse_questions, write_by_model
+from tellapart.evaluation.question_writing import needing_the_image, parse_questions
+from tellapart.recipe import models
 from tellapart.recipe.questions import question_measure
 from tiny.language_models import saved
 from tiny.llava import tiny_llava
@@ -32,12 +35,12 @@ Question: no options"""
 
 
 def test_questions_are_read_from_an_answer():
-    found, unreadable = parse_questions(ANSWER)
+    found, unlike = parse_questions(ANSWER)
     assert found == [
         MultipleChoice("What colour is the car?", ("red", "dark blue"), 1),
         MultipleChoice("Where is it?", ("left", "right", "in the middle", "nowhere"), 2),
     ]
-    assert unreadable == 2  # one option; none
+    assert unlike == 2  # one option; none
     assert parse_questions("a red car") == ([], 0)
 
 
@@ -96,15 +99,76 @@ def test_questions_that_need_no_image_are_left_out():
     assert needing_the_image({"x": [sky, car], "y": [sky]}, Knowing()) == {"x": [car]}
 
 
-def test_a_model_is_read_and_what_it_writes_otherwise_is_counted(tmp_path):
-    captioner = tiny_llava(tmp_path / "llava")
-    dataset = CaptionDataset(
-        [Example(str(i), ArrayImage(np.asarray(image))) for i, image in enumerate(images(2))], name="t"
-    )
-    written = write_by_model(captioner, dataset, Collate({captioner.name: captioner.process}), max_new_tokens=4)
-    assert written.questions == {}  # its words are random
+def test_a_reader_and_its_questions_are_named_together():
+    dataset = CaptionDataset([Example("0", ArrayImage(np.asarray(images(1)[0])))], name="t")
     with pytest.raises(UsageError, match="name both"):
         question_measure("exact", None, dataset, data="t", split="", size="small")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i, image in enumerate(images(5)):
+        image.save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def writer(tmp_path, monkeypatch):
+    """A model that writes two questions about every image, one of them without an answer; the images it was asked about, batch by
+    batch; and the batch in which it is interrupted."""
+    captioner = tiny_llava(tmp_path / "llava")
+    draw, asked, stop = captioner.generate, [], []
+
+    def generate(batch, decoding):
+        if stop and len(asked) == stop[0]:
+            raise KeyboardInterrupt
+        asked.append([Path(name).name for name in batch.ids])
+        rollout = draw(batch, replace(decoding, max_new_tokens=2))
+        said = "Question: which is {}?\nA) this\nB) that\nAnswer: B\nQuestion: and?"
+        return replace(rollout, texts=[said.format(Path(name).name) for name in rollout.ids()])
+
+    monkeypatch.setattr(captioner, "generate", generate)
+    monkeypatch.setattr(models, "load_captioner", lambda section, *, size: captioner)
+    return asked, stop
+
+
+def test_a_stopped_model_resumes_its_questions(photos, writer, tmp_path, capsys):
+    asked, stop = writer
+    stop.append(2)
+    words = ["questions", str(photos), "--output", str(tmp_path / "q.jsonl"), "--batch_size", "2", "--num_workers", "0"]
+    assert main([*words, "--model", "a"]) == INTERRUPTED
+    assert "stopped with 4 of 5 images answered: run the same command again to resume" in capsys.readouterr().err
+    assert main([*words, "--model", "b"]) == BAD_USAGE  # another model's answers are not mixed in
+    assert "begun with --model a, not --model b" in capsys.readouterr().err
+    stop.clear()
+    assert main([*words, "--model", "a"]) == 0
+    assert asked == [["0.png", "1.png"], ["2.png", "3.png"], ["4.png"]]
+    told = capsys.readouterr()
+    assert "5 questions about 5 of 5 images" in told.out
+    assert "5 questions of a have another form than asked for" in told.err
+    found = read_questions(tmp_path / "q.jsonl")
+    assert [own[0].question for own in found.values()] == [f"which is {i}.png?" for i in range(5)]
+    assert not (tmp_path / "q.jsonl.work").exists()
+
+
+def test_images_that_the_model_cannot_see_are_told_and_left_out(photos, writer, tmp_path, capsys):
+    (photos / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n cut off")
+    words = ["questions", str(photos), "--output", str(tmp_path / "q.jsonl"), "--model", "a"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "1.png" in told.err
+    assert "1 of 5 images could not be read and have no questions" in told.err
+    assert len(read_questions(tmp_path / "q.jsonl")) == 4
+    assert main([*words, "--strict"]) == BAD_USAGE
+    assert main([*words, "--on_error", "fail"]) == BAD_USAGE
+    images(1)[0].save(photos / "1.png")
+    asked, _ = writer
+    asked.clear()
+    assert main(words) == 0
+    assert asked == [["1.png"]]
+    assert len(read_questions(tmp_path / "q.jsonl")) == 5
 
 
 def test_the_command_writes_questions_of_references_that_score_reads(tmp_path, capsys):

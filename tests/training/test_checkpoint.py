@@ -201,6 +201,15 @@ def test_a_run_killed_behind_its_last_checkpoint_is_completed(tmp_path, monkeypa
     assert ours == theirs
 
 
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(1, [6]), (2, [5, 6]), (4, [3, 4, 5, 6]), (6, range(1, 7)), (10, range(1, 7))]
+)
+def test_as_many_checkpoints_are_kept_as_were_asked_for(tmp_path, limit, kept):
+    """Limits of 3 and more deleted checkpoints while fewer were there."""
+    trained(tmp_path, save_steps=1, save_total_limit=limit)
+    assert list(checkpoints(tmp_path)) == list(kept)
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     config = toy_config(
         tmp_path, save_steps=1, save_total_limit=2, eval_steps=6, metric_for_best_model="score", max_steps=12
@@ -356,6 +365,23 @@ def test_a_best_checkpoint_that_the_resumed_run_will_not_select_is_set_aside(tmp
     assert "is kept as best-before-3" in " ".join(str(one.message) for one in told)
     assert run.best.step == checkpoint.read_state(tmp_path / "killed" / "best").step == 4
     assert checkpoint.read_state(tmp_path / "killed" / "best-before-3").step == 3
+
+
+def test_a_best_checkpoint_that_the_resumed_run_does_not_choose_again_is_set_aside(tmp_path):
+    """Killed after step 3, whose evaluation was the best; resumed from step 2 with another rate, step 3 is no longer."""
+    run_scored(tmp_path, {0: 0.0, 1: 1.0, 2: 2.0, 3: 9.0, 4: 0.0}, max_steps=4, save_steps=2, eval_steps=1)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    last = {"max_steps": 6, "save_steps": 2, "eval_steps": 1, "resume_from_checkpoint": "last", "learning_rate": 0.02}
+    worse, later = tmp_path, shutil.copytree(tmp_path, tmp_path.with_name("later"))
+    with pytest.warns(UserWarning, match="by steps that a stop undid: it is kept as best-before-3"):
+        run = run_scored(worse, {3: 1.0, 4: 1.0, 5: 0.5, 6: 1.5}, **last)
+    # step 2 was the best, but its weights were replaced before the kill
+    assert run.best.step == checkpoint.read_state(worse / "best").step == 6
+    assert checkpoint.read_state(worse / "best-before-3").step == 3
+    with pytest.warns(UserWarning, match="learning_rate was"):
+        run = run_scored(later, {3: 2.5, 4: 1.0, 5: 0.5, 6: 1.5}, **last)
+    assert run.best.step == checkpoint.read_state(later / "best").step == 3
+    assert not (later / "best-before-3").exists()
 
 
 def test_a_run_that_no_longer_selects_leaves_no_best_checkpoint(tmp_path):

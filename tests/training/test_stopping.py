@@ -101,6 +101,49 @@ def test_an_interrupt_ends_the_step_saves_and_can_be_resumed(tmp_path, number):
     assert [line["step"] for line in run.history] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_run_that_is_to_stop_saves_before_it_evaluates(tmp_path):
+    """An evaluation may take longer than whoever stops the run waits. The resumed run makes it up: nothing else differs."""
+    options = {"eval_steps": 2, "save_steps": 6, "metric_for_best_model": "score"}
+    scores = {0: 0.0, 2: 3.0, 4: 1.0, 6: 2.0}
+
+    class Interrupted(Toy):
+        def __init__(self, at=None, seed=0):
+            super().__init__(seed=seed)
+            self.at, self.evaluated = at, []
+
+        def collect(self, batch, step):
+            self.done = step + 1
+            if step == self.at:
+                signal.raise_signal(signal.SIGTERM)
+            return super().collect(batch, step)
+
+        def score(self, start=0):
+            step = getattr(self, "done", start)
+            self.evaluated.append(step)
+            return {"score": scores[step]}
+
+    whole, first, second = Interrupted(), Interrupted(at=1), Interrupted(seed=7)
+    expected = train(
+        whole, toy_data(), toy_config(tmp_path / "whole", **options), evaluate=lambda objective: whole.score()
+    )
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 2 of 6"):
+        train(first, toy_data(), toy_config(tmp_path / "cut", **options), evaluate=lambda objective: first.score())
+    assert first.evaluated == [0]
+    assert (tmp_path / "cut" / "checkpoint-2").is_dir()
+    config = toy_config(tmp_path / "cut", **options, resume_from_checkpoint="last")
+    run = train(second, toy_data(), config, evaluate=lambda objective: second.score(2))
+    assert second.evaluated == [2, 4, 6]
+    assert digest(second) == digest(whole)
+    assert run.best == expected.best
+    assert run.best.step == 2
+
+    def lines(folder):
+        found = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
+        return [{name: value for name, value in line.items() if not name.startswith("seconds/")} for line in found]
+
+    assert lines("cut") == lines("whole")
+
+
 def test_a_second_interrupt_stops_at_once(tmp_path):
     class Impatient(Toy):
         def collect(self, batch, step):

@@ -11,7 +11,7 @@ from torch import Tensor
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioning.apart import Comparison, warmer
 from tellapart.captioning.gate import CONFUSED, SEVERITY, Gate
-from tellapart.captioning.records import Candidate, Caption
+from tellapart.captioning.records import Caption
 from tellapart.captioning.style import Finish
 from tellapart.captioning.summary import Summary
 from tellapart.draws import mix_seeds
@@ -50,6 +50,20 @@ class Drawing:
     match: Reward | None = None
     keep_all: bool = False
     apart: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class _Summarized:
+    """What a summary was made of, or why there is none."""
+
+    texts: tuple[str, ...]
+    error: str | None
+
+    def of(self, summary: Caption) -> Caption:
+        """The summary with the captions as candidates without a value; without it, the error."""
+        if self.error is not None:
+            return Caption(summary.id, error=self.error)
+        return replace(summary, candidates=tuple((text, None) for text in self.texts))
 
 
 class Drawer:
@@ -111,7 +125,7 @@ class Drawer:
     def _after(self, before: list[Caption], again: list[Caption]) -> list[Caption]:
         """The better of two tries: that with a caption without faults; compared with look-alikes, both together."""
         if self.how.apart is None:
-            return before if again[0].flags else again
+            return before if again[0].flags or again[0].error else again
         return self._ranked([*before, *again])
 
     def _chosen(self, ranked: Sequence[Caption]) -> Caption:
@@ -130,9 +144,9 @@ class Drawer:
             else:
                 encoded = self.captioner.encode(batch)
                 rollout = how.apart.draw(self.captioner, batch, described, decoding, encoded)
-            count, candidates = decoding.num_return_sequences, None
+            count, summaries = decoding.num_return_sequences, list[_Summarized]()
             if how.summarize is not None:
-                rollout, candidates = self._summarized(rollout, count)
+                rollout, summaries = self._summarized(rollout, count)
                 count = 1
         raw = [" ".join(text.split()) for text in rollout.texts]
         finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
@@ -159,14 +173,14 @@ class Drawer:
                 zip(rollout.ids(), finished, raw, scores, matches, margins, strict=True)
             )
         ]
-        if candidates is not None:
-            return [[replace(one, candidates=said)] for one, said in zip(drawn, candidates, strict=True)]
+        if how.summarize is not None:
+            return [[one.of(caption)] for one, caption in zip(summaries, drawn, strict=True)]
         groups = [drawn[first : first + count] for first in range(0, len(drawn), count)]
         chooses = how.reward is not None or how.apart is not None
         return [self._ranked(own) if chooses else own[:1] for own in groups]
 
-    def _summarized(self, rollout: Rollout, count: int) -> tuple[Rollout, list[tuple[Candidate, ...]]]:
-        """One summary per image in place of its captions, and these as candidates without a value."""
+    def _summarized(self, rollout: Rollout, count: int) -> tuple[Rollout, list[_Summarized]]:
+        """One summary per image in place of its captions, and what it was made of."""
         assert self.how.summarize is not None
         texts = [" ".join(text.split()) for text in rollout.texts]
         groups = [texts[first : first + count] for first in range(0, len(texts), count)]
@@ -174,7 +188,11 @@ class Drawer:
         first = rollout.select(range(0, len(texts), count))
         ended = torch.tensor([summary.finished for summary in summaries], device=first.finished.device)
         written = replace(first, texts=[summary.text for summary in summaries], finished=ended)
-        return written, [tuple((text, None) for text in group) for group in groups]
+        about = [
+            f"{image} has no summary: {one.error}" if one.error else None
+            for image, one in zip(first.ids(), summaries, strict=True)
+        ]
+        return written, [_Summarized(tuple(group), error) for group, error in zip(groups, about, strict=True)]
 
     def _ranked(self, captions: Sequence[Caption]) -> list[Caption]:
         """Those of the asked length first, then those without faults, then by score; equals keep their order.

@@ -32,10 +32,12 @@ class Summary:
     Args:
         text: one line.
         finished: whether the model ended it, and did not run into the longest length.
+        error: why there is none: the captions make a longer prompt than the model can read.
     """
 
     text: str
     finished: bool
+    error: str | None = None
 
 
 class Summarizer:
@@ -58,7 +60,8 @@ class Summarizer:
         max_new_tokens: longest answer in tokens.
 
     Raises:
-        UsageError: the prompt has no place for captions, or ``max_new_tokens`` is below 1.
+        UsageError: the prompt has no place for captions, ``max_new_tokens`` is below 1, or the model cannot read the prompt, even
+            without captions, and write so much.
 
     Example:
         >>> summarize = Summarizer.from_pretrained("Qwen/Qwen2.5-0.5B-Instruct")
@@ -77,6 +80,11 @@ class Summarizer:
         self._eos = _eos_ids(model, tokenizer)
         self.model.generation_config = self._greedy()
         self._longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if (alone := self._needed(self._ids(()))) > (self._longest or alone):
+            raise UsageError(
+                f"the summarizing model has places for {self._longest} tokens, and the prompt alone takes {alone} with those to "
+                "write: shorten the prompt, allow fewer new tokens, or name another model."
+            )
 
     @classmethod
     def from_pretrained(
@@ -119,14 +127,14 @@ class Summarizer:
         return self
 
     def __call__(self, groups: Sequence[Sequence[str]]) -> list[Summary]:
-        """One summary per group of captions; all groups in one batch.
-
-        Raises:
-            UsageError: a prompt is longer than the model can read.
-        """
-        if not groups:
-            return []
+        """One summary per group of captions, or why there is none; all groups in one batch."""
         rows = [self._ids(captions) for captions in groups]
+        errors = [self._too_long(captions, row) for captions, row in zip(groups, rows, strict=True)]
+        fit = [row for row, error in zip(rows, errors, strict=True) if error is None]
+        summaries = iter(self._summaries(fit) if fit else [])
+        return [next(summaries) if error is None else Summary("", False, error) for error in errors]
+
+    def _summaries(self, rows: Sequence[Sequence[int]]) -> list[Summary]:
         ids, mask = self._padded(rows)
         with torch.no_grad():
             written = self.model.generate(input_ids=ids, attention_mask=mask)
@@ -147,14 +155,19 @@ class Summarizer:
         if chats:
             turn = [{"role": "user", "content": text}]
             text = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-        ids = self.tokenizer(text, add_special_tokens=not chats)["input_ids"]
-        needed = len(ids) if self.reads_whole else len(ids) + self.max_new_tokens
-        if self._longest is not None and needed > self._longest:
-            raise UsageError(
-                f"{len(captions)} captions make a prompt of {len(ids)} tokens, but the summarizing model has places for "
-                f"{self._longest}: sample fewer or shorter captions, or name another model."
-            )
-        return ids
+        return self.tokenizer(text, add_special_tokens=not chats)["input_ids"]
+
+    def _needed(self, ids: Sequence[int]) -> int:
+        """Places that a prompt and what is written after it take."""
+        return len(ids) if self.reads_whole else len(ids) + self.max_new_tokens
+
+    def _too_long(self, captions: Sequence[str], ids: Sequence[int]) -> str | None:
+        if self._longest is None or self._needed(ids) <= self._longest:
+            return None
+        return (
+            f"{len(captions)} captions make a prompt of {len(ids)} tokens, but the summarizing model has places for "
+            f"{self._longest}: sample fewer or shorter captions, or name another model."
+        )
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids and mask; on the left for a model that writes on after the prompt, on the right for one that reads it whole."""

@@ -26,7 +26,7 @@ class Work:
 
     Args:
         folder: where; it is made if it is not there.
-        settings: everything that decides the captions, as JSON values.
+        settings: everything that decides the captions, as JSON values by option, or by the word of the usage line in capitals.
         overwrite: throw away what was begun with other settings, instead of refusing to resume.
 
     Attributes:
@@ -177,4 +177,5 @@ def remove_finished(folder: Path) -> None:
 
 
 def _shown(key: str, value: Any) -> str:
-    return f"--{key} {value}" if value is not None else f"no --{key}"
+    option = key if key.isupper() else f"--{key}"
+    return f"{option} {value}" if value is not None else f"no {option}"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from tellapart.captioners.base import Captioner
-from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.questions import LETTERS, MultipleChoice, Questions
-from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.rewards.question_answering import Reader, answered
-from tellapart.types import Decoding
 
 INSTRUCTION = (
     "Write {count} multiple-choice questions about this image. Each must be answerable only by someone who sees the image. Ask "
@@ -31,43 +28,27 @@ class Written(NamedTuple):
 
     Args:
         questions: image id -> questions, of the images that have any.
-        unreadable: questions that do not have the form that was asked for.
+        unlike: questions that do not have the form that was asked for.
     """
 
     questions: dict[str, list[MultipleChoice]]
-    unreadable: int
+    unlike: int
 
 
-def write_by_model(
-    captioner: Captioner,
-    dataset: CaptionDataset,
-    collate: Collate,
-    *,
-    max_new_tokens: int = 400,
-    batch_size: int = 8,
-) -> Written:
-    """Greedy answers of a model whose prompt is ``INSTRUCTION``, read as questions.
+def questions_in(answers: Mapping[str, str]) -> Written:
+    """The questions in a model's answers to ``INSTRUCTION``.
 
     Args:
-        captioner: an instruct vision-language model with that prompt.
-        dataset: the images.
-        collate: makes what it reads.
-        max_new_tokens: of all questions about an image together.
-        batch_size: images read at once; it changes no question.
+        answers: image id -> what the model wrote, with its line breaks.
     """
     found: dict[str, list[MultipleChoice]] = {}
-    unreadable = 0
-    decoding = Decoding(max_new_tokens=max_new_tokens)
-    rollouts = draw_rollouts(
-        captioner, dataset, collate, decoding, batch_size=batch_size, description="writing questions"
-    )
-    for rollout in rollouts:
-        for image, text in zip(rollout.ids(), rollout.texts, strict=True):
-            own, bad = parse_questions(text)
-            unreadable += bad
-            if own:
-                found[image] = own
-    return Written(found, unreadable)
+    unlike = 0
+    for image, text in answers.items():
+        own, bad = parse_questions(text)
+        unlike += bad
+        if own:
+            found[image] = own
+    return Written(found, unlike)
 
 
 def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
@@ -79,14 +60,14 @@ def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
         ([MultipleChoice(question='what colour?', options=('red', 'blue'), answer=1)], 0)
     """
     starts = [match.start() for match in _QUESTION.finditer(text)]
-    found, unreadable = [], 0
+    found, unlike = [], 0
     for begin, end in zip(starts, [*starts, len(text)][1:], strict=True):
         one = _parse(text[begin:end])
         if one is None:
-            unreadable += 1
+            unlike += 1
         else:
             found.append(one)
-    return found, unreadable
+    return found, unlike
 
 
 def _parse(text: str) -> MultipleChoice | None:

@@ -239,8 +239,10 @@ def _summarized(path: str, n: int, how: Decoding, where: Where, collate: Collate
         with bar("merging captions", len(names)) as shown:
             for start in range(0, len(names), batch_size):
                 some = names[start : start + batch_size]
-                merged = summarizer([drawn[name] for name in some])
-                found |= {name: one.text for name, one in zip(some, merged, strict=True)}
+                for name, one in zip(some, summarizer([drawn[name] for name in some]), strict=True):
+                    if one.error is not None:
+                        raise UsageError(f"{name} has no summary: {one.error}")
+                    found[name] = one.text
                 shown.advance(len(some))
         return found
 

@@ -274,7 +274,7 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer, total: int) 
     return state
 
 
-def keep_best(config: TrainConfig, state: State, total: int) -> bool:
+def keep_best(config: TrainConfig, state: State, total: int) -> int | None:
     """See that ``best/`` holds the checkpoint that the resumed run had selected, of a run in another folder by a copy.
 
     Args:
@@ -283,26 +283,27 @@ def keep_best(config: TrainConfig, state: State, total: int) -> bool:
         total: steps of the whole run.
 
     Returns:
-        Whether it does; if not, a warning has said so.
+        The step that it holds: the selected one; or a later one, which was selected after the checkpoint was written and before a
+        kill, and which the run comes to again. None where it holds neither, which a warning has said.
     """
     step, source = state.selection["best"]["step"], find(config)
     own = config.output_dir / "best"
     present = step_of(own)
-    # A later one was selected after the checkpoint was written and before a kill: the run comes to it again.
-    later = present is not None and state.step < present <= total and config.evaluates_after(present, total)
+    first = state.step if state.unevaluated else state.step + 1
+    later = present is not None and first <= present <= total and config.evaluates_after(present, total)
     if present == step or later:
-        return True
+        return present
     other = None if source is None else source.resolve().parent / "best"
     if other is not None and not own.exists() and step_of(other) == step:
         with fresh_folder(own, durable=True) as temporary:
             shutil.copytree(other, temporary, dirs_exist_ok=True)
-        return True
+        return step
     warnings.warn(
         f"the checkpoint of step {step}, which was the best so far, is not in {own}: the best is chosen anew, among the "
         "evaluations that follow.",
         stacklevel=2,
     )
-    return False
+    return None
 
 
 def set_aside_best(output_dir: Path) -> None:
@@ -314,7 +315,8 @@ def set_aside_best(output_dir: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     own.rename(aside)
     warnings.warn(
-        f"{own} was selected by other options than the run has now: it is kept as {aside.name}.", stacklevel=2
+        f"{own} was selected by other options than the run has now, or by steps that a stop undid: it is kept as {aside.name}.",
+        stacklevel=2,
     )
 
 
@@ -380,7 +382,7 @@ def tidy(output_dir: Path) -> None:
 def prune(output_dir: Path, limit: int | None) -> None:
     """Remove all but the newest ``limit`` checkpoints; ``best/`` is not one of them and stays."""
     present = list(checkpoints(output_dir).values())
-    for folder in present[: len(present) - limit] if limit else []:
+    for folder in present[:-limit] if limit else []:
         # Renamed first: a folder of that name is always complete, whenever this process is killed.
         doomed = folder.with_name(f".{folder.name}.pruned")
         folder.rename(doomed)

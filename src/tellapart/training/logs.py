@@ -69,6 +69,10 @@ def _step_of(line: dict[str, Any]) -> float:
     return step if type(step) is int else math.inf
 
 
+def _is_evaluation(line: dict[str, Any]) -> bool:
+    return any(name.startswith("eval_") for name in line)
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a file of JSON lines; a line cut short by a killed process is left out, and so is anything else."""
     lines = []
@@ -89,12 +93,17 @@ class RunLog:
         config: the run's options.
         devices: decides who writes, and holds the trackers.
         step: the step the run starts from; older lines are kept, later ones dropped: they will be written again.
+        evaluates: whether it starts with the evaluation after that step, whose line is dropped, too.
     """
 
-    def __init__(self, config: TrainConfig, devices: Devices, step: int) -> None:
+    def __init__(self, config: TrainConfig, devices: Devices, step: int, *, evaluates: bool = False) -> None:
         self._path, self._devices = config.output_dir / "metrics.jsonl", devices
         self._bar: Bar | None = None
-        self.history = [line for line in read_lines(self._path) if step and _step_of(line) <= step]
+        self.history = [
+            line
+            for line in read_lines(self._path)
+            if step and _step_of(line) <= step and not (evaluates and line["step"] == step and _is_evaluation(line))
+        ]
         if devices.is_main:
             write_text(self._path, "".join(json.dumps(line) + "\n" for line in self.history))
         devices.wait()

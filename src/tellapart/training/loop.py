@@ -76,6 +76,9 @@ def _train(training: _Training) -> Run:
     with training.log.running(config, training.start, total), Interrupts() as interrupts:
         if training.start == 0:
             training.evaluate(0)
+        elif training.unevaluated:
+            training.finish_step(training.start, stop=False)
+            total = training.start if training.ended else total
         for step in training.steps():
             stop = training.devices.any(interrupts.requested)
             training.finish_step(step, stop)
@@ -106,7 +109,11 @@ class _Training:
     shards: Shards
     start: int
     total_steps: int
-    ended: str = ""
+    ended: str
+    unevaluated: bool
+    """Whether the evaluation after the step that the run resumes from is still to be done."""
+    unconfirmed: int | None
+    """The step in ``best/`` where it was selected after the checkpoint that the run resumes from was written."""
 
     @staticmethod
     def begin(
@@ -140,10 +147,13 @@ class _Training:
             checkpoint.tidy(config.output_dir)
             write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
             checkpoint.catch_up(config, state)
-        log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
+        unevaluated = state.unevaluated and config.evaluates_after(state.step, total)
+        log = RunLog(config, devices, state.step, evaluates=unevaluated)
+        selection, unconfirmed = Selection(config, state.selection), None
         if selection.best is not None:
-            kept = devices.from_main(checkpoint.keep_best(config, state, total) if devices.is_main else None)
-            selection.best = selection.best if kept else None
+            held = devices.from_main(checkpoint.keep_best(config, state, total) if devices.is_main else None)
+            unconfirmed = held if held != selection.best.step else None
+            selection.best = selection.best if held is not None else None
         if selection.best is None and devices.is_main:
             checkpoint.set_aside_best(config.output_dir)
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
@@ -152,13 +162,13 @@ class _Training:
             doctor.say(ended)
         whole = state.step if ended else max(state.step, total)  # a finished run that is resumed has nothing left to do
         parts = objective, data, config, evaluator, devices, cut, optimizer, log, selection, doctor, fresh, shards
-        return _Training(*parts, state.step, whole, ended)
+        return _Training(*parts, state.step, whole, ended, unevaluated, unconfirmed)
 
     def steps(self) -> Iterator[int]:
         """Take the remaining steps; gives the number of steps done after each."""
         seed, workers = self.config.seed, self.config.workers(self.devices.device.type)
         batches = self.data.batches(self.cut, seed=seed, start=self.start, stop=self.total_steps, num_workers=workers)
-        for step in range(self.start, self.total_steps):
+        for step in range(self.start, self.total_steps) if not self.ended else ():
             watch = Stopwatch()
             with watch.measure("data"):
                 micro_batches = next(batches)
@@ -261,15 +271,38 @@ class _Training:
         raise refuse(step, figures, ids, self.config.output_dir, writes=self.devices.is_main)
 
     def finish_step(self, step: int, stop: bool) -> None:
-        """Evaluate and save where due, once ``step`` steps are done."""
-        last = step == self.total_steps
-        if self.config.evaluates_after(step, self.total_steps):
+        """Evaluate and save where due, once ``step`` steps are done.
+
+        A run that is to stop saves at once: who asked for it may not wait for an evaluation, which the resumed run does first.
+        """
+        last, made_up = step == self.total_steps, self.unevaluated
+        evaluates = self.config.evaluates_after(step, self.total_steps)
+        self.unevaluated = evaluates and stop and not last
+        if evaluates and not self.unevaluated:
             self.evaluate(step)
             self._end_if_hacked(step)
-        if last or stop or self.ended or (self.config.save_steps and step % self.config.save_steps == 0):
+        if not self.unevaluated:
+            self._confirm_best(step)
+        if last or stop or made_up or self.ended or (self.config.save_steps and step % self.config.save_steps == 0):
             self._save(step, f"checkpoint-{step}")
             if self.devices.is_main:
                 checkpoint.prune(self.config.output_dir, self.config.save_total_limit)
+
+    def _confirm_best(self, step: int) -> None:
+        """See that ``best/`` is not one of before a kill that this run, once it has come to that step again, did not select."""
+        over = step == self.total_steps or bool(self.ended)
+        if self.unconfirmed is None or (step < self.unconfirmed and not over):
+            return
+        self.unconfirmed = None
+        if self.devices.from_main(self._best_is_there() if self.devices.is_main else None):
+            return
+        self.selection.best = None
+        if self.devices.is_main:
+            checkpoint.set_aside_best(self.config.output_dir)
+
+    def _best_is_there(self) -> bool:
+        best = self.selection.best
+        return best is not None and checkpoint.step_of(self.config.output_dir / "best") == best.step
 
     def evaluate(self, step: int) -> None:
         """Evaluate, log, and keep a copy of the model if it is the best so far."""
@@ -300,7 +333,7 @@ class _Training:
         if not self.devices.from_main(self.doctor.must_end):
             return
         best, folder = self.selection.best, self.config.output_dir / "best"
-        back = best if self.config.on_hack == "rollback" and folder.is_dir() else None
+        back = best if self.config.on_hack == "rollback" and self._best_is_there() else None
         if back is not None:
             checkpoint.load(folder, self.optimizer)
             self.log.write(step, self._epoch(step), {ROLLED_BACK: float(back.step)})
@@ -319,6 +352,7 @@ class _Training:
             selection=self.selection.state(),
             doctor=self.doctor.state(),
             ended=self.ended,
+            unevaluated=self.unevaluated,
         )
         if self.devices.is_main:
             self.log.flush()

@@ -22,6 +22,7 @@ class State:
         config: the run's options.
         doctor: see ``state``.
         ended: why the run was ended before its last step; empty if it was not.
+        unevaluated: whether the evaluation after this step is still to be done, since the run was asked to stop.
     """
 
     step: int
@@ -33,6 +34,7 @@ class State:
     config: dict[str, Any]
     doctor: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
+    unevaluated: bool = False
 
 
 def state_of(told: Any) -> State:
@@ -113,4 +115,5 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "config": lambda value: isinstance(value, dict) and "seed" in value,
     "doctor": _is_examination,
     "ended": lambda value: isinstance(value, str),
+    "unevaluated": lambda value: isinstance(value, bool),
 }
