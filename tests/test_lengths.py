@@ -65,7 +65,7 @@ def test_the_nearest_bucket_shares_most_lengths():
             asked = WordRange(low, high)
             found = [shared(buckets, bucket, asked, high) for bucket in range(4)]
             assert buckets.nearest(asked) == found.index(max(found)), (low, high)
-    assert [buckets.nearest(WordRange(low)) for low in (1, 8, 12, 17, 50)] == [0, 2, 2, 3, 3]
+    assert [buckets.nearest(WordRange(low)) for low in (1, 8, 12, 16, 17, 50)] == [0, 2, 2, 3, 3, 3]
     assert [buckets.phrase(bucket) for bucket in range(4)] == [
         "at most 6 words",
         "7 to 10 words",
@@ -74,7 +74,7 @@ def test_the_nearest_bucket_shares_most_lengths():
     ]
 
 
-@pytest.mark.parametrize("bounds", [(), (0, 3), (3, 3), (5, 2), (-1,)])
-def test_bounds_ascend(bounds: tuple[int, ...]):
+@pytest.mark.parametrize("bounds", [(), (0, 3), (3, 3), (5, 2), (-1,), ("a",), (2.5, 4), (True, 3)])
+def test_bounds_are_whole_numbers_that_ascend(bounds: tuple[int, ...]):
     with pytest.raises(UsageError, match="ascending order"):
         LengthBuckets(bounds)

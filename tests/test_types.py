@@ -52,10 +52,12 @@ def test_batch_select_takes_rows_of_every_tensor():
         {"top_p": 0.0},
         {"no_repeat_ngram_size": -1},
         {"min_new_tokens": -1},
+        {"min_new_tokens": 9, "max_new_tokens": 8},
+        {"num_beams": 2, "length_penalty": float("nan")},
     ],
 )
 def test_impossible_decodings_are_refused(options):
-    with pytest.raises(ValueError, match=r"must|need|supported"):
+    with pytest.raises(ValueError, match=r"must|need|supported|no caption could end"):
         Decoding(**options)
 
 

@@ -90,8 +90,9 @@ class LengthBuckets:
     bounds: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        whole = all(type(bound) is int for bound in self.bounds)
         pairs = zip((0, *self.bounds), self.bounds, strict=False)
-        if not self.bounds or any(below >= above for below, above in pairs):
+        if not self.bounds or not whole or any(below >= above for below, above in pairs):
             raise UsageError(
                 f"captioner.length_buckets is {list(self.bounds)}: give numbers of words in ascending order, such as "
                 "[6, 10, 16]."
@@ -110,7 +111,11 @@ class LengthBuckets:
         return WordRange(low, self.bounds[bucket] if bucket < len(self.bounds) else None)
 
     def nearest(self, asked: WordRange) -> int:
-        """The bucket that shares most lengths with a range; the shorter one of equals."""
+        """The bucket that shares most lengths with a range; the shorter one of equals.
+
+        Of a range without a longest length, such as 12 words or more, the last bucket counts as one length, so that the range is
+        asked near where it begins; but of equals it is the last.
+        """
         last = max(asked.low, self.bounds[-1] + 1)
         high = last if asked.high is None else asked.high
 
@@ -118,7 +123,8 @@ class LengthBuckets:
             own = self.range(bucket)
             return min(high, max(high, last) if own.high is None else own.high) - max(asked.low, own.low)
 
-        return max(range(len(self)), key=shared)
+        open_last = asked.high is None, len(self) - 1
+        return max(range(len(self)), key=lambda bucket: (shared(bucket), (True, bucket) == open_last))
 
     def phrase(self, bucket: int) -> str:
         """A bucket in words, for a prompt: ``7 to 10 words``."""

@@ -6,6 +6,7 @@ N for captions, T for tokens, D for an embedding width and V for the vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -97,6 +98,12 @@ class Decoding:
 
     def __post_init__(self) -> None:
         require_fields(self)
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty={self.length_penalty} must be a finite number")
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_new_tokens={self.min_new_tokens} is above max_new_tokens={self.max_new_tokens}: no caption could end"
+            )
         if self.do_sample and self.num_beams > 1:
             raise ValueError("beam search with sampling is not supported: set num_beams=1 or do_sample=False")
         if not self.do_sample and self.num_return_sequences > self.num_beams:

@@ -18,7 +18,7 @@ SETTINGS = [
     {"num_beams": 4, "num_return_sequences": 4, "no_repeat_ngram_size": 1},
     {"num_beams": 4, "num_return_sequences": 4, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
     {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 1},
-    {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 3, "min_new_tokens": 5},
+    {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 3, "min_new_tokens": 3},
 ]
 
 

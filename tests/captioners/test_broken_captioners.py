@@ -102,3 +102,13 @@ def test_human_captions_in_ids_that_the_model_does_not_know_are_refused(monkeypa
         UsageError, match=f"the tokenizer of the captioner gives the id {known}, but the model knows ids"
     ):
         captioner.tokenize(batch_of(captioner, 2), ["a dog", "a cat"], torch.arange(2))
+
+
+def test_decoding_defaults_that_are_left_out_are_told(tmp_path, caplog):
+    tiny_ved(tmp_path)
+    HuggingFaceCaptioner.from_pretrained(tmp_path)
+    assert not caplog.records
+    changed(tmp_path / "generation_config.json", repetition_penalty=1.5, suppress_tokens=[7], num_beams=4)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path)
+    assert "generation_config has suppress_tokens [7], repetition_penalty 1.5, which is left out" in caplog.text
+    assert captioner.family.model.generation_config.repetition_penalty in (None, 1.0)

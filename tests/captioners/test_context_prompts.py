@@ -11,8 +11,10 @@ import torch
 from family_checks import make
 from tellapart.captioners.asking import harmless
 from tellapart.captioners.contract import check_captioner
+from tellapart.captioners.contrastive import Contrast
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
+from tellapart.objectives.xe import XE
 from tellapart.types import Batch, Decoding, Rollout
 from tiny_models import batch_of
 
@@ -113,3 +115,25 @@ def test_a_caption_that_its_prompt_leaves_no_room_for_is_refused(checkpointing: 
         scored(["a red dog", "a cat"])
     with pytest.raises(UsageError, match="the prompt is 57 tokens longer than the model can read"):
         scored(["a red dog", "a cat"], told(captioner, ["a red dog " * 60, "a cat"]))
+
+
+def test_a_look_alike_is_asked_with_the_context_of_the_image_that_is_described(tmp_path: Path) -> None:
+    """Own contexts told images apart by what was known of them; here both are one picture, which nothing tells apart."""
+    captioner = asked("LLaVA", tmp_path, prompt="a {context} picture")
+    twice = replace(batch_of(captioner, 1).select([0, 0]), ids=["x", "y"])
+    decoding, contrast = Decoding(num_beams=3, max_new_tokens=6), Contrast(torch.tensor([[1]]), strength=3.0)
+    with torch.no_grad():
+        for contexts in (["red", "red"], ["red", "circle"]):
+            batch = replace(twice, contexts=contexts)
+            plain = captioner.generate(batch.select([0]), decoding)
+            assert captioner.generate(batch, decoding, contrast=contrast).texts == plain.texts
+
+
+@pytest.mark.parametrize("options", [{"prompt": "a {context}"}, {"length_buckets": [2, 4]}])
+def test_a_batch_without_a_caption_teaches_nothing(options: dict[str, object], tmp_path: Path) -> None:
+    captioner = asked("LLaVA", tmp_path, **options)
+    batch = replace(told(captioner, ["a dog", "a cat"]), references=[[], []])
+    objective = XE(captioner)
+    pieces = list(objective.losses(objective.collect(batch, 0)))
+    assert sum(float(piece.loss.detach()) for piece in pieces) == 0
+    assert sum(float(piece.weight) for piece in pieces) == 0

@@ -113,7 +113,7 @@ def test_every_reference_is_drawn_about_equally_often():
 
 def test_an_image_without_text_is_refused():
     listener = tiny_listener()
-    with pytest.raises(UsageError, match="'image-1' has none"):
+    with pytest.raises(UsageError, match="'image-1' has no text"):
         Contrastive(listener).collect(batch_of(listener, [["a star"], []]), 0)
     with pytest.raises(ValueError, match="buckets=0"):
         Contrastive(listener, buckets=0)

@@ -263,7 +263,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path):
         with pytest.raises(ValueError, match=message):
             ContrastiveGrammar(listener, head, **options)
     objective = ContrastiveGrammar(listener, head, vocabulary=["a"])
-    with pytest.raises(UsageError, match="'image-1' has none"):
+    with pytest.raises(UsageError, match="'image-1' has no text"):
         objective.collect(batch_of(listener, [["a dog"], []]), 0)
     config = TrainConfig(output_dir=tmp_path, gradient_accumulation_steps=2, per_device_train_batch_size=2)
     with pytest.raises(UsageError, match="gradient_accumulation_steps=2"):

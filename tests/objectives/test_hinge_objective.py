@@ -96,7 +96,7 @@ def test_the_same_captions_are_drawn_however_images_are_batched():
     torch.manual_seed(7)
     assert objective.collect(Batch(["2", "3"], references[2:]), 0).texts == whole[2:]
     assert all(text in own for text, own in zip(whole, references, strict=True))
-    with pytest.raises(UsageError, match="'1' has none"):
+    with pytest.raises(UsageError, match="'1' has no text"):
         objective.collect(Batch(["0", "1"], [["a"], []]), 0)
 
 

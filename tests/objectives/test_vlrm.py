@@ -161,6 +161,30 @@ def test_the_vector_of_phi():
     close(experience.logs["rewards/phi"] / inputs["weight"], expected["Phi_unbiased"], tolerance)
 
 
+def test_the_spread_among_an_images_captions_is_that_of_the_whole_reward():
+    """It was that without Phi."""
+    objective = make("vlrm_rs", num_generations=2, top_k=0, max_new_tokens=4)
+    objective.reward = lambda rollout: torch.ones(len(rollout), dtype=torch.double)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        [done] = objective.compared([objective.collect(images(4), 0)], lambda tensor: tensor)
+    total = done.logs["reward"].reshape(4, 2)
+    spread = (total[:, 0] - total[:, 1]).abs() / 2**0.5
+    assert (spread > 0).any()
+    torch.testing.assert_close(done.logs["reward_std"].reshape(4, 2), spread[:, None].expand(4, 2))
+    assert done.logs["frac_reward_zero_std"].reshape(4, 2)[:, 0].tolist() == (spread == 0).double().tolist()
+
+
+def test_equal_returns_leave_no_variance_to_explain():
+    """The figure was -1e12 there."""
+    captioner = GivenCaptioner(torch.zeros(2, 2).double(), torch.ones(2, 2), torch.arange(2))
+    critic = GivenCritic(double([[0.1, 0.2], [0.3, 0.5]]))
+    objective = VLRM(captioner, lambda rollout: double([1.0, 1.0]), critic)
+    experience, _ = pieces(objective, no_pixels(2))
+    assert "explained_variance" not in experience.logs
+    assert "advantage_std" in experience.logs
+
+
 def test_a_step_reads_its_captions_whatever_earlier_steps_read():
     """Else a training that is resumed reads other groups of captions than one that went on, and ends with other weights."""
     objective, asked = make("vlrm_rs", max_new_tokens=3), []

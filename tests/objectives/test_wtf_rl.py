@@ -366,7 +366,7 @@ def test_what_cannot_be_done_is_said():
     captioner, listener, neighbours, discriminator, ids = table_world()
     with pytest.raises(UsageError, match="neighbour 5 of image 'i0', which has 3"):
         step(WTFRL(captioner, listener, neighbours, discriminator), [batch_of(ids)])
-    with pytest.raises(UsageError, match="'i0' has none"):
+    with pytest.raises(UsageError, match="'i0' has no caption"):
         step(wtf_rl()[0], [Batch(["i0"], [[]])])
     with pytest.raises(UsageError, match="a step has only one"):
         step(WTFRL(captioner, listener, neighbour_ranks=()), [batch_of(ids[:1])])

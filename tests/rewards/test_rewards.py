@@ -186,3 +186,11 @@ def test_mix_shows_its_parts_as_applied():
         Mix(rewards, {"three": 1.0})
     with pytest.raises(UsageError, match="no rewards to mix"):
         Mix({}, {})
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0], torch.ones(2, 1), torch.ones(3)])
+def test_a_reward_within_a_mix_must_give_one_number_per_caption(given):
+    """Lists ended in an AttributeError."""
+    mix = Mix({"mine": lambda r: given})
+    with pytest.raises(UsageError, match=r"reward 'mine' gives .* for 2 captions"):
+        mix(rollout(["x", "y"], [0, 0], [[]]))

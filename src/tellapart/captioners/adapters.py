@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import nn
 
 from tellapart.errors import UsageError
+from tellapart.ranges import PositiveFloat, PositiveInt, require_fields
 
 if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family
@@ -34,18 +35,19 @@ class LoraOptions:
         tower: the side that is adapted: ``text`` (everything but the image tower) or ``image``.
 
     Raises:
-        ValueError: ``r`` or ``alpha`` is not positive, or ``dropout`` not in [0, 1).
+        ValueError: a number is outside its range; ``dropout`` is to be in [0, 1).
     """
 
-    r: int = 16
-    alpha: float = 32.0
+    r: PositiveInt = 16
+    alpha: PositiveFloat = 32.0
     dropout: float = 0.0
     target_modules: str | None = None
     tower: Tower = "text"
 
     def __post_init__(self) -> None:
-        if self.r < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
-            raise ValueError(f"LoRA needs r >= 1, alpha > 0 and dropout in [0, 1), not {self}")
+        require_fields(self)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout!r} must be in [0, 1)")
 
 
 def adapted(family: Family, lora: LoraOptions | None, folder: Path | None) -> Any:

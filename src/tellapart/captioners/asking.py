@@ -116,6 +116,7 @@ def asked(
     buckets: LengthBuckets | None,
     bucket: Tensor | None,
     contexts: Sequence[str],
+    context_of: Tensor | None = None,
 ) -> tuple[Encoded, Tensor]:
     """States with a row for each image and request, and the row of each caption.
 
@@ -127,9 +128,11 @@ def asked(
         buckets: of lengths, if captions are asked for them.
         bucket: ``[N]``, that of each caption; none without buckets.
         contexts: of B images, or none at all.
+        context_of: ``[N]``, the image whose context is named with each caption; by default its own.
     """
-    pairs = torch.stack([image, torch.zeros_like(image) if bucket is None else bucket.to(image.device)], dim=1)
-    requests, row = pairs.unique(dim=0, return_inverse=True)
+    none = torch.zeros_like(image)
+    keys = [image, none if bucket is None else bucket.to(image.device), image if context_of is None else context_of]
+    requests, row = torch.stack(keys, dim=1).unique(dim=0, return_inverse=True)
     of = requests[:, 0]
     if not family.asks_in_words:
         ids = torch.tensor(family.length_ids, device=image.device)[requests[:, 1]]
@@ -142,6 +145,6 @@ def asked(
             harmless(family.tokenizer, contexts[place]) if contexts else "",
             "" if buckets is None else REQUEST.format(length=buckets.phrase(which)),
         )
-        for place, which in requests.tolist()
+        for _, which, place in requests.tolist()
     ]
     return family.with_prompts(encoded, inputs, of, family.prompt_rows(encoded.inputs, of.tolist(), prompts)), row

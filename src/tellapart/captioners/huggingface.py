@@ -388,13 +388,29 @@ class HuggingFaceCaptioner(Captioner):
         rows = torch.arange(len(encoded.states), device=encoded.states.device)
         return self._asked(batch, encoded, rows, bucket)[0], bucket
 
-    def _asked(self, batch: Batch, encoded: Encoded, image: Tensor, bucket: Tensor | None) -> tuple[Encoded, Tensor]:
+    def _asked(
+        self,
+        batch: Batch,
+        encoded: Encoded,
+        image: Tensor,
+        bucket: Tensor | None,
+        context_of: Tensor | None = None,
+    ) -> tuple[Encoded, Tensor]:
         """States with a row for each image and request, and the row of each caption; as they are where nothing is asked."""
-        if not self._asks:
+        if not self._asks or not len(image):
             return encoded, image
         inputs = {key: value.to(self.device) for key, value in batch.inputs.get(self.name, {}).items()}
         contexts = batch.contexts
-        return asked(self.family, encoded, inputs, image, buckets=self.buckets, bucket=bucket, contexts=contexts)
+        return asked(
+            self.family,
+            encoded,
+            inputs,
+            image,
+            buckets=self.buckets,
+            bucket=bucket,
+            contexts=contexts,
+            context_of=context_of,
+        )
 
     def requested(self, rollout: Rollout, encoded: Encoded) -> tuple[Encoded, Tensor]:
         """The states that a rollout's captions are scored with, those of the lengths and contexts asked of them among them, and
@@ -506,9 +522,10 @@ class HuggingFaceCaptioner(Captioner):
             encoded = self.encode(batch) if encoded is None else encoded
             images = contrast.images().to(self.device)
             bucket = encoded.inputs[BUCKET][: len(described)] if BUCKET in encoded.inputs else None
-            # A distractor is asked what the described image is asked, or lengths would tell them apart.
-            asked_of = None if bucket is None else bucket.repeat_interleave(images.shape[1])
-            ready, row = self._asked(batch, encoded, images.flatten(), asked_of)
+            # A distractor is asked what the described image is asked, or lengths and contexts would tell them apart.
+            count = images.shape[1]
+            asked_of = None if bucket is None else bucket.repeat_interleave(count)
+            ready, row = self._asked(batch, encoded, images.flatten(), asked_of, images[:, 0].repeat_interleave(count))
             ready = ready.select(row)
             self.require_room(decoding.max_new_tokens, decoding.num_beams, encoded=ready)
             contrasted, own = (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from tellapart.errors import UsageError
 from tellapart.ops import group_std
+from tellapart.rewards.mix import one_each
 from tellapart.types import MixedReward, Reward, Rollout
 
 
@@ -18,19 +16,9 @@ def score(reward: Reward, rollout: Rollout) -> tuple[Tensor, dict[str, Tensor]]:
         UsageError: a reward is not one number per caption.
     """
     if isinstance(reward, MixedReward):
-        parts = {f"rewards/{name}": _each(values, name, rollout) for name, values in reward.parts(rollout).items()}
+        parts = {f"rewards/{name}": one_each(values, name, rollout) for name, values in reward.parts(rollout).items()}
         return sum(parts.values(), start=parts[next(iter(parts))].new_zeros(len(rollout))), parts
-    return _each(reward(rollout), getattr(reward, "__name__", type(reward).__name__), rollout), {}
-
-
-def _each(values: Any, name: str, rollout: Rollout) -> Tensor:
-    """``[N]``: the values without gradient, if there is one for every caption."""
-    if isinstance(values, Tensor) and values.shape == (len(rollout),):
-        return values.detach()
-    found = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
-    raise UsageError(
-        f"reward {name!r} gives {found} for {len(rollout)} captions: let it give a tensor with one number per caption."
-    )
+    return one_each(reward(rollout), getattr(reward, "__name__", type(reward).__name__), rollout), {}
 
 
 def rollout_logs(rollout: Rollout, rewards: Tensor) -> dict[str, Tensor]:

@@ -117,7 +117,7 @@ def draw_texts(batch: Batch, seed: int) -> list[str]:
     for image_id, references in zip(batch.ids, batch.references, strict=True):
         if not references:
             raise UsageError(
-                f"contrastive training needs a text for every image, but {image_id!r} has none: leave it out."
+                f"image {image_id!r} has no text, but the training needs one of every image: leave it out."
             )
     chosen = uniforms(batch.ids, 1, seed)[:, 0].tolist()
     return [texts[int(share * len(texts))] for share, texts in zip(chosen, batch.references, strict=True)]

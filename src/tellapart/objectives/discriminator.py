@@ -123,7 +123,7 @@ def read_one_reference(batch: Batch, read: Read, seed: int) -> Rollout:
         written = [reference for reference in references if reference.strip()]
         if not written:
             raise UsageError(
-                f"a discriminator learns from people's captions, but image {image_id!r} has none: leave it out."
+                f"image {image_id!r} has no caption, but the method learns from people's captions of every image: leave it out."
             )
         texts.append(written[int(share * len(written))])
     return read(batch, texts, torch.arange(len(batch)))

@@ -196,7 +196,9 @@ class VLRM(ObjectiveModule):
             for pairs in ([(e, e.returns - e.values) for e in experiences], [(e, e.returns) for e in experiences])
         ]
         (mean, std), (_, spread) = (_moments(values) for values in everything)
-        logs = {"advantage_std": std[None], "explained_variance": (1 - (std / spread.clamp(min=1e-8)) ** 2)[None]}
+        logs = {"advantage_std": std[None]}
+        if spread > 1e-8:  # where all returns are equal, nothing is there to be explained
+            logs["explained_variance"] = (1 - (std / spread) ** 2)[None]
         return [
             replace(e, advantage=((e.returns - e.values - mean) / (std + 1e-8)).to(e.returns), logs=e.logs | logs)
             for e in experiences
@@ -321,7 +323,7 @@ class VLRMRS(VLRM):
         done = []
         for e, part in zip(experiences, applied.split([len(e.rollout) for e in experiences]), strict=True):
             shares = part.to(e.returns)
-            logs = e.logs | {"rewards/phi": shares, "reward": e.logs["reward"] + shares}
+            logs = e.logs | {"rewards/phi": shares} | rollout_logs(e.rollout, e.logs["reward"] + shares)
             done.append(replace(e, returns=e.returns + masked(shares[:, None], e.rollout.mask), logs=logs))
         return done
 

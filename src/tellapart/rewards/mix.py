@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
 from tellapart.types import Reward, Rollout
+
+
+def one_each(values: Any, name: str, rollout: Rollout) -> Tensor:
+    """``[N]``: what a reward gives, without gradient.
+
+    Args:
+        values: that.
+        name: of the reward, for the message.
+        rollout: N captions.
+
+    Raises:
+        UsageError: it is not a tensor with one number per caption.
+    """
+    if isinstance(values, Tensor) and values.shape == (len(rollout),):
+        return values.detach()
+    found = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+    raise UsageError(
+        f"reward {name!r} gives {found} for {len(rollout)} captions: let it give a tensor with one number per caption."
+    )
 
 
 class Mix:
@@ -35,8 +55,14 @@ class Mix:
         self.weights = {name: float((weights or {}).get(name, 1.0)) for name in rewards}
 
     def parts(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Name -> ``[N]`` weighted contribution; they sum to the reward."""
-        return {name: self.weights[name] * reward(rollout).detach() for name, reward in self.rewards.items()}
+        """Name -> ``[N]`` weighted contribution; they sum to the reward.
+
+        Raises:
+            UsageError: a reward is not one number per caption.
+        """
+        return {
+            name: self.weights[name] * one_each(reward(rollout), name, rollout) for name, reward in self.rewards.items()
+        }
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]``, without gradient."""

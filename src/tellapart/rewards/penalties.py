@@ -130,8 +130,8 @@ def token_returns(
 
     Args:
         whole: ``[N]``, the matcher's score and the language model's, added up.
-        bad: ``[N, T]`` bool.
-        repeated: ``[N, T]`` bool.
+        bad: ``[N, T]``, the penalty of a token in a bad phrase, else 0.
+        repeated: ``[N, T]``, the penalty of a token of a repeated word, else 0.
         mask: ``[N, T]`` bool, true on words and EOS.
         finished: ``[N]`` bool, whether the caption ends in EOS.
         no_eos_penalty: penalty of a caption without EOS.

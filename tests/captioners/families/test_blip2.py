@@ -1,5 +1,7 @@
 """BLIP-2 with OPT and T5 against the model's own forward and generate, and its silent traps."""
 
+import json
+
 import pytest
 import torch
 from transformers import Blip2ForConditionalGeneration, Blip2Processor, GenerationConfig
@@ -7,6 +9,7 @@ from transformers import Blip2ForConditionalGeneration, Blip2Processor, Generati
 from pictures import images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.blip2 import PROMPT, tiny_blip2
@@ -146,3 +149,17 @@ def test_a_query_token_in_a_caption_is_only_a_word(tmp_path):
 def test_half_precision_passes(language, tmp_path):
     captioner = tiny_blip2(tmp_path, language=language, dtype="bfloat16")
     check_captioner(captioner, batch_of(captioner, 2))
+
+
+def test_a_checkpoint_that_does_not_name_the_query_token_has_it_in_its_tokenizer(tmp_path):
+    """Older ones; drawing ended in a traceback."""
+    captioner = tiny_blip2(tmp_path, language="opt")
+    batch = batch_of(captioner, 2)
+    expected = captioner.generate(batch, Decoding(max_new_tokens=5)).texts
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("image_token_index", "image_token_id"):
+        config.pop(name, None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = HuggingFaceCaptioner.from_pretrained(tmp_path, prompt=captioner.family.prompt).eval()
+    assert loaded.family.model.config.image_token_index is None
+    assert loaded.generate(batch, Decoding(max_new_tokens=5)).texts == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -27,6 +28,8 @@ from tellapart.lengths import length_tokens
 
 if TYPE_CHECKING:
     from PIL import Image
+
+_log = logging.getLogger(__name__)
 
 ASKED = "asked"
 """Name of the tokens in ``Encoded.inputs`` that an image's captions are asked by, ``[B, K]``: read after the start tokens."""
@@ -114,6 +117,12 @@ class Family(ABC):
         self.start, self.eos, self.pad = self.special_tokens()
         self._shortlist, self.recorder = KeptShortlist(), Recorder()
         self.length_ids = self._length_ids()
+        if left_out := unheard_defaults(model):
+            told = ", ".join(f"{name} {quoted(value, 40)}" for name, value in left_out.items())
+            _log.warning(
+                "the checkpoint's generation_config has %s, which is left out: captions are drawn by what the model scores",
+                told,
+            )
         self.neutralise()
 
     def _length_ids(self) -> list[int]:
@@ -457,6 +466,27 @@ class Family(ABC):
         ids = self.tokenizer(self.prompt, add_special_tokens=False)["input_ids"] if self.prompt else []
         self.caption_lead = " " if ids and not self.prompt[-1].isspace() else ""
         return ids
+
+
+_CHANGES_SCORES = {
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+}
+"""Decoding defaults that change which words a model prefers and that no option here has, with their values that do nothing."""
+
+
+def unheard_defaults(model: Any) -> dict[str, Any]:
+    """Decoding defaults of a checkpoint that change which words it prefers and are not followed here.
+
+    Training needs captions that are drawn from what the model scores.
+    """
+    defaults = getattr(model, "generation_config", None)
+    given = {name: getattr(defaults, name, None) for name in _CHANGES_SCORES}
+    return {name: value for name, value in given.items() if value not in (None, [], {}, _CHANGES_SCORES[name])}
 
 
 def first_given(what: str, candidates: Iterable[Any]) -> Any:
