@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from PIL import Image
 
 from pictures import CAPTIONS
 from tellapart.cli.main import main
+from tellapart.data.judgements.records import Judgements, Rated
+from tellapart.errors import UsageError
+from tellapart.recipe.people import Judges, references_from
 from tiny.matchers import tiny_blip_itm
 
 
@@ -57,3 +61,27 @@ def test_overview(capsys):
     ):
         assert main(["bench", *words]) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_different_images_of_one_name_are_refused(tmp_path):
+    """The last one was taken without a word."""
+    for folder, colour in (("x", "red"), ("y", "blue"), ("z", "red")):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (8, 8), colour).save(tmp_path / folder / "1.png")
+    judged = Judgements("composite", (Rated("1.png", "a", (), (1.0,)),))
+    with pytest.raises(UsageError, match=r"different images of one name, and either may be 1\.png"):
+        Judges(images=tmp_path, listener="l")._dataset(judged)
+    (tmp_path / "y" / "1.png").unlink()
+    assert Judges(images=tmp_path, listener="l")._dataset(judged)[0].image.path == tmp_path / "x" / "1.png"
+    by_path = Judgements("composite", (Rated("z/1.png", "a", (), (1.0,)),))
+    assert Judges(images=tmp_path, listener="l")._dataset(by_path)[0].image.path == tmp_path / "z" / "1.png"
+
+
+def test_captions_of_different_images_of_one_name_are_those_of_neither(tmp_path):
+    rows = [{"id": "1", "file_name": "x/1.jpg", "captions": ["a dog"]}]
+    rows += [{"id": "2", "file_name": "y/1.jpg", "captions": ["a cat"]}]
+    (tmp_path / "refs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert references_from(str(tmp_path / "refs.jsonl")) == {
+        "x/1.jpg": ("a dog",),
+        "y/1.jpg": ("a cat",),
+    }

@@ -174,6 +174,11 @@ def test_points_are_kept_by_what_decides_them(materials, tmp_path):
     (curve,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1")
     (other,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1", "--split", "train")
     assert curve.points[0][1][0].job.markers != other.points[0][1][0].job.markers
+    # points are measured as the recipe says: without the option its sets of captions were left out
+    (sets,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1", "--evaluation.samples", 3)
+    (none,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1", "--evaluation.samples", 3, "--samples", 0)
+    measured = [next(iter(each.points[0][1][0].measures.values()))["samples"] for each in (curve, sets, none)]
+    assert measured == [0, 3, 0]
     # other words in the data are another training
     copy = tmp_path / "copy.json"
     copy.write_text(materials.data.read_text().replace("raw", "raw ", 1).replace("raw ", "raw"))

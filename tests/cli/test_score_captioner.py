@@ -82,7 +82,7 @@ def test_captions_of_some_images_are_scored_on_these(materials, tmp_path, capsys
     assert run("score", tmp_path / "some.json", *words, "--on_mismatch", "skip") == 0
     told = capsys.readouterr()
     found = json.loads(told.out)
-    assert "these are left out, and 3 images scored" in told.err
+    assert "left out: 3 images without a caption" in told.err
     assert found["protocol"]["images"] == 3
     assert "left out: 3 images without a caption" in found["protocol"]["line"]
     data = json.loads(materials.data.read_text())  # the same as data that hold these images only

@@ -254,7 +254,7 @@ def test_ids_that_do_not_fit_are_listed_and_may_be_left_out(tmp_path, capsys):
     assert not (tmp_path / "scored" / "metrics.json").exists()
     assert run(*words, "--on_mismatch", "skip") == 0
     said = capsys.readouterr()
-    assert said.err.startswith("WARNING: 2 images without a caption")
+    assert said.err.startswith("WARNING: left out: 2 images without a caption")
     told = json.loads((tmp_path / "scored" / "metrics.json").read_text())
     some = {i: REFERENCES[i] for i in ("1", "7")}
     expected, _ = coco_metrics({"1": "a red star", "7": "a box"}, some)

@@ -167,7 +167,8 @@ def test_broken_cells_are_told(tmp_path, caption, refs, told):
 
 def test_captions_that_nobody_rated_are_left_out(tmp_path):
     """A score that is no number would count as the highest rank."""
-    rows = "".join(f"a.jpg,a dog {n},['a dog'],{score}\n" for n, score in enumerate(("1", "nan", "0.5", "inf")))
+    scores = ("1", "nan", "0.5", "inf", "", " ")  # pandas writes NaN as an empty cell
+    rows = "".join(f"a.jpg,a dog {n},['a dog'],{score}\n" for n, score in enumerate(scores))
     (tmp_path / "x.csv").write_text(f"imgid,mt,refs,score\n{rows}")
     assert [row.ratings for row in read(tmp_path / "x.csv").rated] == [(1.0,), (0.5,)]
     (tmp_path / "x.csv").write_text("imgid,mt,refs,score\na.jpg,a dog,['a dog'],nan\n")

@@ -12,6 +12,7 @@ from rich.console import Console
 from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import paired_bootstrap
 from tellapart.evaluation.compare import compare_results
+from tellapart.evaluation.given import score, with_intervals
 from tellapart.evaluation.results import find_result
 
 
@@ -42,6 +43,34 @@ def test_a_metric_of_the_whole_set_has_no_interval():
     difference = compare_results([toy_result("xe", seed=0), toy_result("dico", seed=1)]).differences[1]["Bleu_4"]
     assert difference.value == pytest.approx(0.1)
     assert (difference.low, difference.high, difference.clear) == (None, None, False)
+
+
+def test_a_figure_that_some_draws_do_not_determine_has_no_interval():
+    """Of captions of which one has tokens: a draw without it has no perplexity, and the difference was called significant."""
+    references = {str(i): [f"a dog {i} on grass"] for i in range(6)}
+    nll, tokens = [4.0, 5.0, 4.0, 5.0, 4.0, 4.0], [2] * 6
+    results = []
+    for name, kept in (("good", 6), ("collapsed", 1)):
+        result = score({key: "a dog" if int(key) < kept else "" for key in references}, references, name=name)
+        own = {
+            "perplexity_nll": [n if i < kept else 0.0 for i, n in enumerate(nll)],
+            "perplexity_tokens": [n if i < kept else 0 for i, n in enumerate(tokens)],
+        }
+        results.append(replace(result, metrics=result.metrics | {"perplexity": 7.0}, per_image=result.per_image | own))
+    difference = compare_results(results, samples=200).differences[1]["perplexity"]
+    assert (difference.low, difference.high, difference.p_value, difference.clear) == (None, None, None, False)
+    assert "perplexity" in with_intervals(results[0], samples=100).intervals
+    assert "perplexity" not in with_intervals(results[1], samples=100).intervals
+
+
+def test_bleu_of_captions_without_a_matched_n_gram_does_not_differ():
+    """coco-caption's constants give 1e-5 and 1e-10 there, which were told as a clear difference of 0.0."""
+    references = {str(i): [f"w{i} x{i} y{i} z{i} q{i}"] for i in range(200)}
+    first = score({key: f"w{key} x{key} y{key} b c" for key in references}, references, name="a")
+    second = score({key: f"w{key} x{key} d y{key} c" for key in references}, references, name="b")
+    found = compare_results([first, second], samples=100).differences[1]
+    assert (found["Bleu_4"].clear, found["Bleu_4"].p_value) == (False, 1.0)
+    assert found["Bleu_2"].clear
 
 
 def test_rows_are_paired_by_image_not_by_place():

@@ -11,7 +11,9 @@ from evaluation_fakes import REFERENCES, FixedListener, SayingCaptioner, no_inpu
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
+from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.protocol import WORDS, data_digest
+from tellapart.evaluation.spice import SpiceMeasure
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Decoding
 
@@ -182,6 +184,29 @@ def test_human_captions_are_scored_against_the_other_references():
     assert result.metrics["CIDEr"] == measured.score(first, name="x", references=others).metrics["CIDEr"]
     assert result.metrics["CIDEr"] < measured.score(first, name="x").metrics["CIDEr"]
     assert "against its others" in result.protocol.line()
+
+
+def test_measures_with_references_compare_human_captions_with_the_others_too():
+    """METEOR of the first reference was that against itself."""
+
+    class Copied:
+        def __init__(self, references):
+            self.references = references
+
+        def against(self, references):
+            return Copied(references)
+
+        def __call__(self, captions):
+            return {"copied": float(sum(text in self.references[i] for i, text in captions.items()))}, {}
+
+    dataset = toy_dataset(REFERENCES)
+    measured = Evaluation(dataset, measures=(Copied(dataset.references),))
+    first = {i: texts[0] for i, texts in REFERENCES.items()}
+    assert measured.human().metrics["copied"] == 0
+    assert measured.score(first, name="x").metrics["copied"] == len(REFERENCES)
+    meteor = MeteorMeasure({"a": ["x"]})
+    assert meteor.against({"a": ["y"]}).references == {"a": ["y"]}
+    assert SpiceMeasure({"a": ["x"]}).against({"a": ["y"]}).references == {"a": ["y"]}
 
 
 def test_human_captions_need_two_references():

@@ -10,10 +10,12 @@ import pytest
 from tellapart.cli.main import main
 from tellapart.data.judgements.open import read_judgements
 from tellapart.data.judgements.records import Judgements, Preference, Rated
-from tellapart.evaluation.people.measure import measure
+from tellapart.evaluation.people.measure import Measured, measure
+from tellapart.evaluation.people.page import system_lines
 from tellapart.evaluation.people.protocols import off
 from tellapart.evaluation.people.scorers import MatcherScorer, Row, SimilarityScorer, TextScorer
 from tellapart.metrics.scores import clip_s, refclip_s
+from tellapart.recipe.people import Judges
 
 
 class Given:
@@ -85,6 +87,28 @@ def test_published_values_belong_to_whole_sets_and_to_their_models():
     assert some["composite", "CIDEr"].marked
     assert figures(judgements, scorer, same_models=["CLIPScore"])["composite", "CLIPScore"].published == "53.8"
     assert not any(figure.published for figure in figures(judgements, scorer, whole=False).values())
+
+
+def test_models_of_similar_names_are_not_those_of_published_values():
+    published = {"clip": "clip-vit-base-patch32", "pac": "clip_ViT-B-32.pth"}
+    theirs = Judges(pac="checkpoints/clip_ViT-B-32.pth", listener="openai/clip-vit-base-patch32/")
+    assert theirs.as_published(**published) == ["CLIPScore", "RefCLIPScore", "PAC-S", "RefPAC-S"]
+    other = Judges(pac="checkpoints/PAC++_clip_ViT-B-32.pth", listener="me/finetuned-clip-vit-base-patch32")
+    assert other.as_published(**published) == []
+    assert Judges().as_published(**published) == []
+
+
+def test_equal_means_share_a_rank_and_one_that_is_no_number_has_none():
+    systems = {"people": {"A": 1.5, "B": 1.5, "C": 1.0}, "Bleu_1": {"A": 0.7, "B": float("nan"), "C": 0.9}}
+    lines = system_lines(Measured("thumb", [], systems))
+    assert lines[-2:] == ["| people | 1.500 (1) | 1.500 (1) | 1.000 (3) |", "| BLEU-1 | 0.700 (2) | - | 0.900 (1) |"]
+
+
+def test_sentences_of_a_caption_are_not_read_for_nothing():
+    listener, read = Listener(), []
+    listener.encode_texts = lambda texts: read.extend(texts) or Listener().encode_texts(texts)
+    SimilarityScorer(listener)([Row("i", "One here. Two there. Three.", ())])
+    assert read == ["One here. Two there. Three."]
 
 
 class Listener:

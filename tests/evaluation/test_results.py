@@ -163,6 +163,18 @@ def test_given_captions_hide_no_difference_between_two_decodings():
     require_comparable([given, drawn[0], replace(drawn[0], protocol=replace(drawn[0].protocol, software="later"))])
 
 
+def test_results_of_two_files_of_captions_are_both_kept(tmp_path):
+    """The second replaced the first."""
+    results = [toy_result(name, seed=seed, decoding=None) for seed, name in enumerate(("caps", "others"))]
+    folders = [result.save(tmp_path) for result in results]
+    assert folders[0] != folders[1]
+    again = toy_result("others", seed=5, decoding=None)
+    assert again.save(tmp_path) == folders[1]
+    assert [EvaluationResult.load(folder) for folder in folders] == [results[0], again]
+    with pytest.raises(UsageError, match="2 evaluations"):
+        find_result(tmp_path, "toy-test-5-beam-5")
+
+
 def test_results_whose_folders_would_have_one_name_are_all_kept(tmp_path):
     """Of other references under the same file name, of decodings that differ behind the cut, of names in other letters."""
     first = toy_result("dico", seed=0)
@@ -183,6 +195,6 @@ def test_results_whose_folders_would_have_one_name_are_all_kept(tmp_path):
     again = [replace(result, name="again").save(tmp_path) for result in results]
     assert again == folders, "the same images and decoding replace what was there"
     assert [EvaluationResult.load(folder).name for folder in folders] == ["again"] * len(results)
-    assert [folder_of(tmp_path, protocol) for protocol in protocols] == folders
+    assert [folder_of(tmp_path, protocol, "dico") for protocol in protocols] == folders
     (folders[0] / "metrics.json").write_text("{")
-    assert folder_of(tmp_path, plain) == folders[0]
+    assert folder_of(tmp_path, plain, "dico") == folders[0]

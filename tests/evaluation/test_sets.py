@@ -12,6 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.types import Decoding
 from tiny_models import tiny_ved
 
 SETS = {
@@ -49,7 +50,7 @@ def test_cider_is_the_mean_of_one_caption_an_image():
 def test_captions_are_drawn_by_sampling_and_by_beams_and_nothing_else_changes():
     captioner = tiny_ved()
     collate = Collate({captioner.name: captioner.process})
-    decodings = set_decodings(3, 6)
+    decodings = set_decodings(3, Decoding(num_beams=4, max_new_tokens=6, length_penalty=2.0))
     torch.manual_seed(5)
     state = torch.get_rng_state()
     drawn = {}
@@ -66,8 +67,16 @@ def test_captions_are_drawn_by_sampling_and_by_beams_and_nothing_else_changes():
     assert draw_sets(captioner, pictures(5), collate, decodings["rs3"], seed=1) != drawn["rs3"]
 
 
+def test_sets_keep_the_lengths_and_restrictions_that_the_protocol_names():
+    limits = {"max_new_tokens": 20, "min_new_tokens": 4, "no_repeat_ngram_size": 3}
+    assert set_decodings(5, Decoding(num_beams=3, **limits)) == {
+        "rs5": Decoding(do_sample=True, num_return_sequences=5, **limits),
+        "bs5": Decoding(num_beams=5, num_return_sequences=5, **limits),
+    }
+
+
 def test_one_caption_is_no_set():
     with pytest.raises(UsageError, match="samples is 1"):
-        set_decodings(1, 20)
+        set_decodings(1, Decoding())
     with pytest.raises(UsageError, match="equally many"):
         set_measures({"a": ["x", "y"], "b": ["z"]}, {}, "rs2")

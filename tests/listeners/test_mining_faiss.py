@@ -93,8 +93,17 @@ def test_where_faiss_would_have_to_look_everywhere_the_search_is_exact():
 
 
 @needs_faiss
+def test_of_few_images_the_search_is_exact():
+    """An index has more lists than there are images to train it on, which FAISS refuses."""
+    vectors = unit(np.random.default_rng(1).standard_normal((3, 8)))
+    listener, images = Vectors({str(i): row for i, row in enumerate(vectors)}), images_of(["0", "1", "2"])
+    found, exact = (mine(listener, images, 1, engine=engine) for engine in ("faiss", "exact"))
+    assert found.of(found.ids) == exact.of(exact.ids)
+
+
+@needs_faiss
 def test_a_search_that_dies_is_told(monkeypatch):
-    listener, images = clustered(200, 1)
+    listener, images = clustered(300, 1)
     monkeypatch.setattr(approximate.sys, "executable", "false")
     with pytest.raises(UsageError, match="the FAISS search ended with code 1"):
         mine(listener, images, 5, engine="faiss")

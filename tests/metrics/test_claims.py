@@ -45,7 +45,10 @@ def test_claims_are_made_once_and_compared_in_the_singular():
     (one,), (more,) = claims_by_rule("a bus"), claims_by_rule("buses")
     assert one.key == more.key == ("bus",)
     nouns = {"cars": "car", "boxes": "box", "glass": "glass", "cities": "city", "people": "person", "benches": "bench"}
+    nouns |= {"ties": "tie", "pies": "pie", "cookies": "cookie", "tomatoes": "tomato", "potatoes": "potato"}
+    nouns |= {"movies": "movie", "scarves": "scarf", "skis": "ski", "shoes": "shoe", "puppies": "puppy", "tie": "tie"}
     assert {noun: singular(noun) for noun in nouns} == nouns
+    assert claim_scores(claims_by_rule("cookies"), [True], [claims_by_rule("a cookie")]).recall == 1.0
 
 
 def test_scores():

@@ -44,7 +44,8 @@ class FrontierOptions:
         redraw_start: a seed redraws the start captioner of the built-in world, too (world/xe becomes world/xe-seed1).
         split: part of the data to measure on; null takes the recipe's evaluation.split, val by default.
         num_beams: beams of the measured captions; null takes the recipe's evaluation.num_beams.
-        samples: also draw N captions per image at random and N by beam search, and measure them as sets.
+        samples: also draw N captions per image at random and N by beam search, and measure them as sets; null takes the recipe's
+            evaluation.samples, 0 draws none.
         meteor: also measure METEOR.
         language_model: also measure perplexity under this causal language model: a model folder or a Hugging Face id.
         grammar: also measure the mean probability under this grammar head: a folder, or world/grammar.
@@ -71,7 +72,7 @@ class FrontierOptions:
     redraw_start: bool = True
     split: str | None = None
     num_beams: int | None = None
-    samples: int = 0
+    samples: int | None = None
     meteor: bool = False
     language_model: str | None = None
     grammar: str | None = None
@@ -332,5 +333,5 @@ def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
     if options.images < 0:
         raise UsageError(f"--images is {options.images}: give 0 or more.")
-    if options.samples < 0 or options.samples == 1:
+    if options.samples is not None and (options.samples < 0 or options.samples == 1):
         raise UsageError(f"--samples is {options.samples}: give 2 or more, or 0 for none.")

@@ -137,9 +137,7 @@ def _tell(given: Given, options: ScoreOptions) -> None:
     if options.on_mismatch == "fail":
         given.require_fit(f"--on_mismatch skip{listed}")
     if not matched.fits:
-        note(
-            f"WARNING: {matched.misfit()}: these are left out, and {count_of(len(matched.captions), 'image')} scored{listed}."
-        )
+        note(f"WARNING: {matched.left_out()}; {count_of(len(matched.captions), 'image')} scored{listed}.")
     if matched.by_name:
         note("note: captions are matched to images by the names of their files.")
     if given.results.several:

@@ -18,6 +18,9 @@ LENGTHS = ("bleu_words", "bleu_reference_words")
 """Columns that add up to what the BLEU of a set is computed from: n-grams of each image's caption that are in its
 references, words of the caption, words of the reference closest in length."""
 
+BLEU_ROUNDING = 1e-4
+"""Differences of BLEU, a fraction, that count as none: without a matched n-gram coco-caption's small constants decide."""
+
 PERPLEXITY = "perplexity"
 METEOR = "METEOR"
 SURPRISE = ("perplexity_nll", "perplexity_tokens")

@@ -8,7 +8,7 @@ BLOCK = 250_000
 """Resampled images held in memory at a time."""
 
 ROUNDING = 1e-9
-"""Differences below it, relative to the values, come from sums in another order, or from coco-caption's small constants."""
+"""Differences below it, relative to the values, come from sums in another order."""
 
 
 def resampled_sums(rows: np.ndarray, *, samples: int, seed: int = 0) -> np.ndarray:
@@ -70,7 +70,7 @@ def paired_bootstrap(
     return difference.mean(axis=0), *percentile_interval(draws, confidence)
 
 
-def p_values(draws: np.ndarray) -> np.ndarray:
+def p_values(draws: np.ndarray, *, rounding: np.ndarray | float = ROUNDING) -> np.ndarray:
     """Two-sided p-values of differences, from a paired bootstrap (after Koehn 2004).
 
     Koehn calls one model better if it is so in 95 % of the draws: one side, p = the share of draws in which it is not.
@@ -79,10 +79,12 @@ def p_values(draws: np.ndarray) -> np.ndarray:
 
     Args:
         draws: ``[samples, m]``, the difference under each draw of the images.
+        rounding: differences below it count as none, ``[m]`` or of all columns.
 
     Returns:
-        ``[m]``.
+        ``[m]``, NaN where a draw is not a number.
     """
-    zero = ROUNDING * np.maximum(np.abs(draws).max(axis=0), 1.0)
+    zero = rounding * np.maximum(np.abs(draws).max(axis=0), 1.0)
     below, above = (draws <= zero).sum(axis=0), (draws >= -zero).sum(axis=0)
-    return np.minimum(2.0 * (1 + np.minimum(below, above)) / (len(draws) + 1), 1.0)
+    found = np.minimum(2.0 * (1 + np.minimum(below, above)) / (len(draws) + 1), 1.0)
+    return np.where(np.isfinite(draws).all(axis=0), found, np.nan)

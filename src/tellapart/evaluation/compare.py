@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import printable
-from tellapart.evaluation.aggregate import Aggregate
+from tellapart.evaluation.aggregate import BLEU, BLEU_ROUNDING, Aggregate
 from tellapart.evaluation.bootstrap import ROUNDING, p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
 from tellapart.evaluation.results import CHOSE, EvaluationResult, require_comparable
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Difference:
     """A run's metric minus the first run's, on the stored scale, with its bootstrap interval and two-sided p-value
-    where they exist."""
+    where they exist; and what it must exceed to be one."""
 
     value: float
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
+    rounding: float = ROUNDING
 
     @property
     def clear(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return self.low is not None and self.high is not None and (self.low > ROUNDING or self.high < -ROUNDING)
+        return (
+            self.low is not None and self.high is not None and (self.low > self.rounding or self.high < -self.rounding)
+        )
 
     def text(self, column: Column) -> str:
         """``+12.3 [+10.1, +14.5] p=0.002``, the difference alone where the rest does not exist."""
@@ -46,7 +49,8 @@ class Difference:
 
     def to_json(self) -> dict[str, float | None]:
         """The numbers; a p-value only where there is one."""
-        return {key: value for key, value in vars(self).items() if key != "p_value" or value is not None}
+        found = {"value": self.value, "low": self.low, "high": self.high}
+        return found if self.p_value is None else found | {"p_value": self.p_value}
 
 
 @dataclass(frozen=True)
@@ -186,8 +190,10 @@ def _differences(
     width = a.rows.shape[1]
     draws = b(sums[:, width:]) - a(sums[:, :width])
     low, high = percentile_interval(draws, confidence)
-    ends = zip(a.keys, low.tolist(), high.tolist(), p_values(draws).tolist(), strict=True)
-    return found | {key: Difference(found[key].value, *rest) for key, *rest in ends}
+    roundings = [BLEU_ROUNDING if key in BLEU else ROUNDING for key in a.keys]
+    values = p_values(draws, rounding=np.array(roundings))
+    ends = zip(a.keys, low.tolist(), high.tolist(), values.tolist(), roundings, strict=True)
+    return found | {key: Difference(found[key].value, *rest) for key, *rest in ends if np.isfinite(rest).all()}
 
 
 def print_below(console: Console, columns: Sequence[Column], caption: str) -> None:

@@ -13,7 +13,15 @@ from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.lengths import length_measures, lengths_asked
 from tellapart.evaluation.matching import among_references
-from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
+from tellapart.evaluation.measures import (
+    Measure,
+    Measured,
+    compared_with,
+    left_out,
+    measured_by,
+    reference_measures,
+    style_measures,
+)
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
 from tellapart.evaluation.rerank import Rerank, Together
 from tellapart.evaluation.results import EvaluationResult
@@ -89,7 +97,7 @@ class Evaluation:
         self.together = together
         if together is not None:
             drawn += f", {together.name}"
-        self.sets = set_decodings(samples, self.decoding.max_new_tokens) if samples else {}
+        self.sets = set_decodings(samples, self.decoding) if samples else {}
         listening = {key: _listening(one, key, hard_gallery) for key, one in self.listeners.items()}
         self.scorers: list[Scorer] = [*listening.values(), *scorers]
         self.protocol = Protocol(
@@ -238,13 +246,14 @@ class Evaluation:
         if any(compared.values()):
             parts.append(reference_measures(captions, compared))
         parts += [scorer(captions, compared) for scorer in self.scorers]
-        parts += [measure(captions) for measure in self.measures]
+        measures = [one if references is None else compared_with(one, compared) for one in self.measures]
+        parts += [measure(captions) for measure in measures]
         parts.append(style_measures(list(captions.values())))
         metrics = {key: value for part, _ in parts for key, value in part.items()}
         columns = {key: column for _, part in parts for key, column in part.items()}
         by = {key: what for key, what in protocol.measured_by.items() if key in metrics}
         models = {scorer.name: scorer.describe(list(captions.values())) for scorer in self.scorers}
-        found = {"left_out": left_out(self.measures), "models": models}
+        found = {"left_out": left_out(measures), "models": models}
         details = {key: value for key, value in found.items() if value}
         protocol = replace(
             protocol,

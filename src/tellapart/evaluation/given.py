@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tellapart.data.dataset import CaptionDataset, Example, PackedExamples
 from tellapart.data.formats.names import Format
 from tellapart.data.images import EncodedImage
@@ -222,8 +224,7 @@ class Given:
         parts.append(token_style(words))
         del words
         parts += [measure(captions) for measure in measures]
-        left = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
-        note = "; ".join(filter(None, [left, among_references(captions.values(), references)]))
+        note = "; ".join(filter(None, [self.matched.left_out(), among_references(captions.values(), references)]))
         digest = data_digest(by_id)
         metrics = {key: value for part, _ in parts for key, value in part.items()}
         protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)
@@ -265,7 +266,8 @@ def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict:
 def with_intervals(result: EvaluationResult, *, samples: int = 1000, seed: int = 0) -> EvaluationResult:
     """The result with 95 % percentile intervals of what its rows determine, the images drawn again with replacement.
 
-    BLEU is computed again from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
+    BLEU is computed again from the n-gram counts of every draw. CIDEr's document frequencies stay as they are. A metric that some
+    draw does not determine, such as the perplexity of empty captions only, has no interval.
 
     Args:
         result: with its rows.
@@ -277,5 +279,5 @@ def with_intervals(result: EvaluationResult, *, samples: int = 1000, seed: int =
     low, high = percentile_interval(draws, CONFIDENCE)
     ends = dict(zip(aggregate.keys, zip(low.tolist(), high.tolist(), strict=True), strict=True))
     settings = {"samples": samples, "seed": seed, "confidence": CONFIDENCE, "how": RESAMPLING}
-    intervals = {key: ends[key] for key in result.metrics if key in ends}
+    intervals = {key: ends[key] for key in result.metrics if key in ends and np.isfinite(ends[key]).all()}
     return replace(result, intervals=intervals, details=result.details | {"bootstrap": settings})

@@ -92,6 +92,7 @@ def similarity_measures(
     names: Names,
     weight: float = CLIP_WEIGHT,
     reader: Listener | None = None,
+    by_sentence: bool = True,
 ) -> Measured:
     """CLIP-S and RefCLIP-S (Hessel et al. 2021, sections 3 and 3.1), or PAC-S and RefPAC-S with ``weight`` 2; and CLIP-S
     averaged over a caption's sentences, which a text encoder of 77 tokens can read where it cannot read the whole.
@@ -104,18 +105,20 @@ def similarity_measures(
         names: of the metrics and columns.
         weight: w.
         reader: embeds references in place of ``listener``.
+        by_sentence: also average over sentences.
     """
     images, texts = (part.astype(np.float64) for part in embedded)
     cosines = np.einsum("nd,nd->n", texts, images)
     scores = {names.score: clip_s(cosines, weight=weight)}
     targets = [list(references.get(image_id, ())) for image_id in captions]
     if captions and all(targets):
-        flat = read_texts(reader or listener, [text for own in targets for text in own]).astype(np.float64)
+        flat = read_texts(reader or listener, [text for own in targets for text in own])
         owner = np.repeat(np.arange(len(targets)), [len(own) for own in targets])
-        every = np.einsum("md,md->m", texts[owner], flat)
+        every = _cosines(flat, texts, owner)
         rows = np.split(every, np.flatnonzero(np.diff(owner)) + 1)
         scores[names.reference] = refclip_s(cosines, rows, weight=weight)
-    scores[names.sentences] = _by_sentence(listener, list(captions.values()), scores[names.score], images, weight)
+    if by_sentence:
+        scores[names.sentences] = _by_sentence(listener, list(captions.values()), scores[names.score], images, weight)
     columns = {key: rows.tolist() for key, rows in scores.items()}
     return {key: float(np.mean(rows)) for key, rows in columns.items()}, columns
 
@@ -127,10 +130,19 @@ def _by_sentence(
     found, sentences = whole.copy(), [split_sentences(text) for text in captions]
     long = [row for row, own in enumerate(sentences) if len(own) > 1]
     if long:
-        texts = read_texts(listener, [text for row in long for text in sentences[row]]).astype(np.float64)
-        owner = np.repeat(long, [len(sentences[row]) for row in long])
-        scores = clip_s(np.einsum("md,md->m", texts, images[owner]), weight=weight)
-        found[long] = [scores[owner == row].mean() for row in long]
+        texts = read_texts(listener, [text for row in long for text in sentences[row]])
+        counts = np.array([len(sentences[row]) for row in long])
+        scores = clip_s(_cosines(texts, images, np.repeat(long, counts)), weight=weight)
+        found[long] = [own.mean() for own in np.split(scores, np.cumsum(counts)[:-1])]
+    return found
+
+
+def _cosines(texts: np.ndarray, others: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """``[M]`` float64 products of M texts and their rows of ``others``, in blocks: a text of float32 is not copied whole."""
+    found = np.empty(len(texts))
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        here = slice(start, start + TEXTS_AT_ONCE)
+        found[here] = np.einsum("md,md->m", others[owner[here]], texts[here].astype(np.float64))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +56,15 @@ class Matched:
             "duplicates": self.duplicates,
             "without_references": self.bare,
         }
+
+    def left_out(self) -> str:
+        """The same of a scoring that goes on, in which the first caption of several counts."""
+        once = replace(self, duplicates=[])
+        parts = [] if once.fits else [f"left out: {once.misfit()}"]
+        if self.duplicates:
+            twice = f"{count_of(len(self.duplicates), 'image')} captioned more than once"
+            parts.append(f"of {twice} ({_first(self.duplicates, _ROOM)}) the first caption counts")
+        return "; ".join(parts)
 
     def misfit(self) -> str:
         """The mismatches, with numbers and the first ids of each kind, of fewer where there are several kinds."""

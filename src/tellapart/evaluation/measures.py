@@ -30,6 +30,12 @@ def measured_by(measures: Iterable[Measure]) -> dict[str, str]:
     return {key: what for measure in measures for key, what in getattr(measure, "measured_by", {}).items()}
 
 
+def compared_with(measure: Measure, references: Mapping[str, Sequence[str]]) -> Measure:
+    """A measure with other references, where it has references: those have a method ``against`` for that."""
+    against = getattr(measure, "against", None)
+    return measure if against is None else against(references)
+
+
 def left_out(measures: Iterable[Measure]) -> dict[str, str]:
     """Metric -> a sentence on why it was not measured and what would help, from measures with an attribute ``left_out``,
     once they have measured."""

@@ -22,6 +22,10 @@ class MeteorMeasure:
         self.references = references
         self.left_out: dict[str, str] = {} if source() is not None else {METRIC: MISSING}
 
+    def against(self, references: Mapping[str, Sequence[str]]) -> MeteorMeasure:
+        """The same measure with other references."""
+        return MeteorMeasure(references)
+
     def __call__(self, captions: Mapping[str, str]) -> Measured:
         """The metric, a fraction, and its columns; nothing where the data are not installed or an image has no references."""
         if source() is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -82,9 +83,9 @@ class EvaluationResult:
         return value | ({"details": self.details} if self.details else {})
 
     def save(self, run: Path) -> Path:
-        """Write ``run/eval/<protocol slug>/`` in one rename, replacing an earlier result of the same images and decoding; returns
-        it. Where another result has that name, since slugs are short, digits are added."""
-        target = folder_of(run, self.protocol)
+        """Write ``run/eval/<protocol slug>/`` in one rename and return it; it replaces an earlier result of the same images and
+        decoding, of given captions that of the same name. Where another result is there, digits are added."""
+        target = folder_of(run, self.protocol, self.name)
         with fresh_folder(target) as folder:
             self._write(folder)
         return target
@@ -199,19 +200,21 @@ def result_folders(run: Path) -> list[Path]:
     return found
 
 
-def folder_of(run: Path, protocol: Protocol) -> Path:
-    """Where a run keeps, or would keep, its result under a protocol."""
+def folder_of(run: Path, protocol: Protocol, name: str) -> Path:
+    """Where a run keeps, or would keep, its result under a protocol; that of given captions is known by its name, too."""
     plain = run / "eval" / protocol.slug()
-    identity = [protocol.data, protocol.digest, protocol.decoding]
+    given = [] if protocol.decoding else [name]
+    identity = [protocol.data, protocol.digest, protocol.decoding, *given]
     digits = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:8]
     numbered = plain.with_name(f"{plain.name}-{digits}")
     if (numbered / METRICS_FILE).is_file():
         return numbered
     try:
-        held = read_metrics(plain / METRICS_FILE)["protocol"]
+        held = read_metrics(plain / METRICS_FILE)
     except (OSError, ValueError):  # there is none, or nothing that could be read again
         return plain
-    return plain if [held.get(name) for name in ("data", "digest", "decoding")] == identity else numbered
+    known = [held["protocol"].get(field) for field in ("data", "digest", "decoding")]
+    return plain if [*known, *([held["name"]] if given else [])] == identity else numbered
 
 
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
@@ -226,7 +229,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     if protocol is not None:
         named = [folder for folder in folders if folder.name == protocol]
         named = named or [folder for folder in folders if f"-{protocol}-" in f"-{folder.name}-"]
-        folders = named or [folder for folder in folders if folder.name.endswith("-given")]
+        folders = named or [folder for folder in folders if re.search("-given(-[0-9a-f]{8})?$", folder.name)]
         if not folders:
             held = _listed([folder.name for folder in result_folders(run)])
             raise UsageError(f"{run} has no evaluation named {protocol!r}: choose one of {held}, or evaluate it so.")

@@ -7,6 +7,7 @@ SLE (Chen & Jin 2020, Table 4) draws five captions per image by random sampling 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,8 +25,12 @@ from tellapart.types import Decoding
 DIV = (1, 2)
 
 
-def set_decodings(samples: int, max_new_tokens: int) -> dict[str, Decoding]:
+def set_decodings(samples: int, decoding: Decoding) -> dict[str, Decoding]:
     """``rs<samples>`` and ``bs<samples>``: random sampling at temperature 1, and beam search that returns every beam.
+
+    Args:
+        samples: captions of each image.
+        decoding: of the captions that are measured one by one; its lengths and restrictions hold here, too.
 
     Raises:
         UsageError: fewer than two captions, which have nothing to differ from.
@@ -34,8 +39,8 @@ def set_decodings(samples: int, max_new_tokens: int) -> dict[str, Decoding]:
         raise UsageError(
             f"samples is {samples}, but captions of an image are compared with one another: draw 2 or more."
         )
-    sampled = Decoding(do_sample=True, num_return_sequences=samples, max_new_tokens=max_new_tokens)
-    beams = Decoding(num_beams=samples, num_return_sequences=samples, max_new_tokens=max_new_tokens)
+    sampled = replace(decoding.greedy(), do_sample=True, num_return_sequences=samples)
+    beams = replace(decoding.greedy(), num_beams=samples, num_return_sequences=samples)
     return {f"rs{samples}": sampled, f"bs{samples}": beams}
 
 

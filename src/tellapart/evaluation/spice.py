@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,12 @@ class SpiceMeasure:
             self.measured_by[METRIC] = f"{self._spice.program.jar.name} [{self._spice.fingerprint[:12]}]"
         except UsageError as error:
             self.left_out[METRIC] = str(error)
+
+    def against(self, references: Mapping[str, Sequence[str]]) -> SpiceMeasure:
+        """The same measure with other references."""
+        other = copy.copy(self)
+        other.references, other.left_out = references, dict(self.left_out)
+        return other
 
     def __call__(self, captions: Mapping[str, str]) -> Measured:
         """The metrics, fractions from 0 to 1, and a row per image; nothing where the program cannot run."""

@@ -28,6 +28,7 @@ _BLOCK = 1024
 _SAMPLE = 500  # queries by which recall is measured
 _FIRST_PROBE = 8
 _POINTS_A_LIST = 64  # that k-means is trained on; FAISS asks for 39 to 256
+_FEWEST = 256  # vectors below which an index has too few to be trained on
 _MOST_PROBED = 8  # lists are searched vector by vector, so that from an eighth of them on exact products are as fast
 
 
@@ -65,13 +66,15 @@ def approximate_rows(
         advance: is called with how many more queries are done.
 
     Returns:
-        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where too many lists had to be
-        searched that exact search is as fast.
+        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where exact search is as fast: with
+        few vectors, or where so many lists had to be searched.
 
     Raises:
         UsageError: FAISS is not installed, or its process died.
     """
     require_faiss()
+    if len(gallery) < _FEWEST:
+        return None
     cache_dir().mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=cache_dir(), prefix="faiss-") as name:
         folder = Path(name)

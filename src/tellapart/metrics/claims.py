@@ -56,6 +56,10 @@ _PREPOSITIONS = PREPOSITIONS | _WORDS["prepositions"]
 _IRREGULAR = {
     "men": "man", "women": "woman", "people": "person", "children": "child", "feet": "foot", "teeth": "tooth", "mice": "mouse",
     "geese": "goose", "leaves": "leaf", "knives": "knife", "shelves": "shelf", "wolves": "wolf", "halves": "half",
+    "scarves": "scarf", "loaves": "loaf", "calves": "calf", "hooves": "hoof", "thieves": "thief", "wives": "wife",
+    "elves": "elf", "lives": "life", "skis": "ski", "taxis": "taxi", "movies": "movie", "cookies": "cookie", "zombies": "zombie",
+    "selfies": "selfie", "hoodies": "hoodie", "brownies": "brownie", "smoothies": "smoothie", "veggies": "veggie",
+    "shoes": "shoe", "toes": "toe", "canoes": "canoe", "horseshoes": "horseshoe", "snowshoes": "snowshoe",
 }  # fmt: skip
 
 
@@ -66,8 +70,8 @@ def singular(noun: str) -> str:
     if len(noun) < 4 or not noun.endswith("s") or noun.endswith(("ss", "us", "is")):
         return noun
     if noun.endswith("ies"):
-        return f"{noun[:-3]}y"
-    if noun.endswith(("ches", "shes", "xes", "sses", "zzes", "buses")):
+        return f"{noun[:-3]}y" if len(noun) > 4 else noun[:-1]  # pies, ties
+    if noun.endswith(("ches", "shes", "xes", "sses", "zzes", "buses", "oes")):
         return noun[:-2]
     return noun[:-1]
 

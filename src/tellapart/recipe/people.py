@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +25,14 @@ def references_from(path: str) -> References:
     from tellapart.data.load import load_references
 
     found: dict[str, tuple[str, ...]] = {}
+    several = set()
     for example in load_references(path):
+        name = Path(example.image.name).name
+        if found.get(name, example.references) != example.references:
+            several.add(name)  # of different images: none can be meant
+        found[name] = example.references
         found[example.id] = example.references
-        found[Path(example.image.name).name] = example.references
-    return found
+    return {name: texts for name, texts in found.items() if name not in several}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +77,11 @@ class Judges:
         """The metrics whose model is the one of the published values.
 
         Args:
-            clip: what the listener's name ends with.
-            pac: what the name of the PAC-S file ends with.
+            clip: name of the listener, without its owner or folder.
+            pac: name of the PAC-S file.
         """
-        found = ["CLIPScore", "RefCLIPScore"] if str(self.listener).rstrip("/").endswith(clip) else []
-        return found + (["PAC-S", "RefPAC-S"] if str(self.pac).endswith(pac) else [])
+        found = ["CLIPScore", "RefCLIPScore"] if Path(str(self.listener)).name == clip else []
+        return found + (["PAC-S", "RefPAC-S"] if Path(str(self.pac)).name == pac else [])
 
     def described(self) -> str:
         """The models by name, as one sentence; nothing where there are none."""
@@ -101,17 +105,21 @@ class Judges:
                 yield MatcherScorer(scorer.matcher)
 
     def _dataset(self, judgements: Judgements) -> CaptionDataset:
-        """The images of a set, found by file name, or by the number at its end (COCO names them in two ways)."""
+        """The images of a set, found by path, file name, or the number at its end (COCO names them in two ways)."""
         from tellapart.data.dataset import CaptionDataset, Example
         from tellapart.data.folder import is_image
         from tellapart.data.images import ImageFile
 
         if self.images is None:
             raise UsageError(f"{self.models[0]} sees images: give their folder as --images.")
-        files = {path.name: path for path in sorted(self.images.rglob("*")) if is_image(path.name)}
-        files |= {path.name.rpartition("_")[2]: path for path in files.values() if path.name.startswith("COCO_")}
+        files: dict[str, list[Path]] = {}
+        for path in sorted(self.images.rglob("*")):
+            if is_image(path.name):
+                files.setdefault(path.name, []).append(path)
+        for own in [own for name, own in files.items() if name.startswith("COCO_")]:
+            files.setdefault(own[0].name.rpartition("_")[2], []).extend(own)
         names = judgements.images
-        paths = {name: files.get(Path(name).name) or files.get(name.rpartition("_")[2]) for name in names}
+        paths = {name: self._one_of(name, files) for name in names}
         missing = [name for name, path in paths.items() if path is None]
         if missing:
             raise UsageError(
@@ -120,3 +128,19 @@ class Judges:
             )
         examples = [Example(name, ImageFile(path)) for name, path in paths.items() if path is not None]
         return CaptionDataset(examples, name=judgements.name)
+
+    def _one_of(self, name: str, files: Mapping[str, Sequence[Path]]) -> Path | None:
+        """The file of an image, if there is one.
+
+        Raises:
+            UsageError: different files have its name.
+        """
+        assert self.images is not None
+        if (exact := self.images / name).is_file():
+            return exact
+        found = files.get(Path(name).name) or files.get(name.rpartition("_")[2]) or ()
+        if len({path.read_bytes() for path in found} if len(found) > 1 else found) > 1:
+            raise UsageError(
+                f"{found[0]} and {found[1]} are different images of one name, and either may be {name}: leave one out."
+            )
+        return found[0] if found else None

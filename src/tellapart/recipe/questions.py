@@ -88,8 +88,8 @@ def _questions(
         found = questions_from_references(dataset.references, most=MOST if most is None else most)
         if not found:
             raise UsageError(
-                f"no two references of an image of {dataset.name} name the same object of COCO's "
-                "categories: give a file of questions."
+                f"the references of {dataset.name} give no question: two references of an image must name the same object of "
+                "COCO's categories, and three others must occur in other images; give more images, or a file of questions."
             )
         return found
     from tellapart.data.questions import questions_of, read_questions

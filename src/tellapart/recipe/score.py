@@ -369,14 +369,18 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Map
     results = read_results(path)
     compared = any(where.whole.references.values())  # else there are none to be lacked
     matched, readable = match(results, where.whole, compared=compared), where.dataset.position
+    extra = len(matched.extra)
     matched = replace(
         matched,
         captions={name: caption for name, caption in matched.captions.items() if name in readable},
         missing=[name for name in matched.missing if name in readable],
+        extra=[] if options.limit is not None else matched.extra,
     )
     captions, scored = matched.captions, count_of(len(matched.captions), "image")
     if matched.by_name:
         logger.warning("note: captions are matched to images by the names of their files.")
+    if options.limit is not None and extra:
+        logger.warning("note: captions of %s are not scored, which --limit may have cut off.", count_of(extra, "image"))
     if results.several:
         logger.warning("note: of %s with several captions the first is scored.", count_of(results.several, "image"))
     if matched.fits:
@@ -386,10 +390,10 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Map
             f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption per image, or --on_mismatch "
             f"skip to score the {scored} that can be."
         )
-    logger.warning("WARNING: %s: these are left out, and %s scored.", matched.misfit(), scored)
+    logger.warning("WARNING: %s; %s scored.", matched.left_out(), scored)
     kept = [example for example in where.dataset if example.id in captions]
     where = replace(where, dataset=CaptionDataset(kept, name=where.dataset.name))
-    return where, captions, f"left out: {matched.misfit()}"
+    return where, captions, matched.left_out()
 
 
 def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | LateListener | Vse]:

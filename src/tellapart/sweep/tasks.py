@@ -269,6 +269,8 @@ class Sweep:
         found = {}
         for options in measures:
             how = {**options, "split": options.get("split") or option(recipe, "evaluation.split") or "val"}
+            if how.get("samples", 0) is None:
+                how["samples"] = option(recipe, "evaluation.samples")
             key = resolved_key(recipe, how, *self._reranking(how), sections=("data",))
             found[f"{MEASURED}/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
         return found

@@ -7,6 +7,7 @@ docs/how-to/people.md.
 from __future__ import annotations
 
 import ast
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -222,11 +223,17 @@ def rated_table(path: Path, references: References) -> Judgements | None:
             str(row[image]) if image else str(number),
             _clean(row[caption]),
             tuple(map(_clean, _list_in(row[listed], path, number))),
-            (float(row[score]),),
+            (_rating(row[score]),),
         )
         for number, row in enumerate(chain([first], rows), 1)
     ]
     return Judgements(_named(path), tuple(found))
+
+
+def _rating(cell: Any) -> float:
+    """NaN where there is none: pandas writes it as an empty cell."""
+    empty = cell is None or (isinstance(cell, str) and not cell.strip())
+    return math.nan if empty else float(cell)
 
 
 def _table(path: Path) -> Iterator[Row]:

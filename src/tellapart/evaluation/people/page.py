@@ -93,11 +93,15 @@ def system_lines(measured: Measured) -> list[str]:
     systems = list(next(iter(measured.systems.values())))
     rows = []
     for key, means in measured.systems.items():
-        order = sorted(systems, key=lambda name: -means[name])
-        rows.append([describe(key).label, *(f"{means[name]:.3f} ({order.index(name) + 1})" for name in systems)])
+        rows.append([describe(key).label, *(_ranked(means[name], list(means.values())) for name in systems)])
     heading = ["mean (rank)", *systems]
     lines = [f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows)]
     return [f"## {measured.name}: systems", "", "Mean score of each system's captions, and its rank.", "", *lines]
+
+
+def _ranked(mean: float, among: Sequence[float]) -> str:
+    """A mean and its rank; equal ones share theirs, and one that is not a number has none."""
+    return f"{mean:.3f} ({1 + sum(other > mean for other in among)})" if math.isfinite(mean) else "-"
 
 
 def _row(figure: Figure) -> list[str]:

@@ -95,10 +95,15 @@ class SimilarityScorer:
             read_texts(self.listener, list(captions.values())),
         )
         _, columns = similarity_measures(
-            self.listener, captions, references, embedded, names=self._names, weight=self._weight
+            self.listener,
+            captions,
+            references,
+            embedded,
+            names=self._names,
+            weight=self._weight,
+            by_sentence=False,
         )
-        kept = (self._names.score, self._names.reference)
-        return {key: np.array(columns[key]) for key in kept if key in columns}
+        return {key: np.array(column) for key, column in columns.items()}
 
 
 class MatcherScorer:

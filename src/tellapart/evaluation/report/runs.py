@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from tellapart.errors import UsageError
@@ -45,7 +46,7 @@ class RunView:
     start: EvaluationResult | None = None
     record: Record | None = None
 
-    @property
+    @cached_property
     def alarms(self) -> list[Alarm]:
         """The warnings from the log."""
         return find_alarms(self.curves, floor=self.record.floor if self.record else None)
@@ -90,7 +91,7 @@ def told_apart(runs: Sequence[RunView], folders: Sequence[str]) -> list[RunView]
 
 def _start(folder: Path, result: EvaluationResult) -> EvaluationResult | None:
     """The start model's evaluation, if it was kept and was measured like ``result``."""
-    kept = folder_of(folder / START_FOLDER, result.protocol)
+    kept = folder_of(folder / START_FOLDER, result.protocol, result.name)
     if not (kept / METRICS_FILE).is_file():
         return None
     start = EvaluationResult.load(kept)
