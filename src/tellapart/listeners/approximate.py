@@ -67,7 +67,7 @@ def approximate_rows(
 
     Returns:
         Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where exact search is as fast: with
-        few vectors, or where so many lists had to be searched.
+        few vectors, or with too many lists to be searched.
 
     Raises:
         UsageError: FAISS is not installed, or its process died.
