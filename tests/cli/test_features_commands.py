@@ -308,7 +308,9 @@ def test_features_of_broken_pictures_and_of_no_model(album, tmp_path, capsys):
     assert run("features", photos, *words, "--on_error", "skip") == 0
     said = capsys.readouterr()
     assert "features of 11 images" in said.out
-    assert "1 of 12 images cannot be read" in said.err
+    assert "1 of 12 images could not be read and were left out" in said.err
+    assert run("features", photos, *words, "--on_error", "skip", "--strict") == 2
+    capsys.readouterr()
     assert run("features", photos, *words, "--pool", "grid") == 2
     assert "holds features with pool 'mean', not 'grid'" in capsys.readouterr().err
     assert run("features", photos, *words, "--pool", "grid", "--on_error", "skip", "--overwrite") == 0

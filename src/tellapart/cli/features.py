@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
+from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from tellapart.captioners.vision import VisionFeatures
     from tellapart.captioning.records import Item
-
-SHOWN_ERRORS = 20
-"""Images that could not be read, told one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +35,8 @@ class FeaturesOptions:
         format: layout of the data; null detects it.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images per part, the first ones; null means all.
-        on_error: an image that cannot be read is an error (fail), or is left out and listed (skip); if none can be read, the exit
-            code is 2.
+        on_error: an image that cannot be read is an error (fail), or is left out and listed (skip).
+        strict: exit with code 2 if an image could not be read; otherwise only if none could.
         overwrite: delete the features in the folder and compute all again; other files stay.
         batch_size: images computed at once.
         num_workers: threads that read images ahead.
@@ -50,7 +48,7 @@ class FeaturesOptions:
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "what is computed": ("model", "pool", "frames", "dtype"),
-        "images": ("split", "images", "format", "size", "limit", "on_error"),
+        "images": ("split", "images", "format", "size", "limit", "on_error", "strict"),
         "output": ("output_dir", "overwrite"),
         "speed": ("batch_size", "num_workers"),
     }
@@ -65,6 +63,7 @@ class FeaturesOptions:
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip"] = "fail"
+    strict: bool = False
     overwrite: bool = False
     batch_size: int = 32
     num_workers: int = 2
@@ -107,13 +106,9 @@ def run(argv: Sequence[str]) -> int:
         fail=options.on_error == "fail",
         overwrite=options.overwrite,
     )
-    for reason in list(errors.values())[:SHOWN_ERRORS]:
-        note(f"left out: {reason}")
-    if errors:
-        note(f"note: {len(errors)} of {len(items)} images cannot be read and are left out.")
-    there, read = len(FeatureStore(options.output_dir)), len(items) - len(errors)
+    there = len(FeatureStore(options.output_dir))
     say(f"{options.output_dir}: features of {there} images ({options.pool}, {width} wide), {computed} computed now")
-    return 0 if read else 2
+    return leave_out(errors.values(), len(items), strict=options.strict)
 
 
 def items_of(path: str, options: FeaturesOptions) -> list[Item]:

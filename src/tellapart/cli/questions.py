@@ -43,7 +43,7 @@ class QuestionsOptions:
 
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart questions dataset_coco.json --split val --output questions.jsonl",
-        "tellapart questions photos/ --model Qwen/Qwen2.5-VL-7B-Instruct --output questions.jsonl  # resumes after a stop",
+        "tellapart questions photos/ --model Qwen/Qwen2.5-VL-7B-Instruct --output questions.jsonl",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "questions": ("model", "num_questions", "reader", "max_new_tokens"),
@@ -83,7 +83,8 @@ def run(argv: Sequence[str]) -> int:
         QuestionsOptions,
         usage="questions DATA --output FILE",
         description="Write multiple-choice questions about images: by template from human captions, from the scenes of the "
-        "built-in world, or by a vision-language model. score --reader and the reward question_answering read the file.",
+        "built-in world, or by a vision-language model, which after a stop resumes with the same command. score --reader and the "
+        "reward question_answering read the file.",
     )
     if chosen is None:
         return 0

@@ -14,14 +14,14 @@ from tellapart.data.folder import below, is_image, walk
 from tellapart.data.formats.clipscore import ClipScore
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of
-from tellapart.data.formats.rows import IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
+from tellapart.data.formats.rows import CAPTION_COLUMNS, IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
 from tellapart.data.json_records import object_of, records_of
 from tellapart.data.load import no_column, read_split, require_options, source_at
 from tellapart.errors import UsageError
 from tellapart.packed import GrowingTexts
 
 ID_COLUMNS = ("image_id", "id", "cocoid", "__key__")
-CAPTION_COLUMNS = ("caption", "text", "captions", "prompt", "title", "sentences", "comment")
+RESULT_COLUMNS = tuple(sorted(CAPTION_COLUMNS, key=lambda name: name != "caption"))
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 SIDECARS = (".txt", ".caption")
 WRITTEN = "captions_results.json"
@@ -92,7 +92,7 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
 
     Of a data set, and wherever an image has a list of captions, the first is taken. A table is a ``.jsonl``, ``.csv``,
     ``.tsv`` or ``.parquet`` file with a column of ``ID_COLUMNS`` or of file names, and one of
-    ``CAPTION_COLUMNS``.
+    ``RESULT_COLUMNS``.
 
     Args:
         path: the file or folder.
@@ -181,7 +181,7 @@ def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
 
 def _of_table(path: Path, rows: Iterable[tuple[str, Any]], caption_column: str | None) -> Iterator[Counted]:
     """Rows with an id or a file name, and a caption or a list of them."""
-    wanted = CAPTION_COLUMNS if caption_column is None else (caption_column,)
+    wanted = RESULT_COLUMNS if caption_column is None else (caption_column,)
     for where, row in rows:
         found = {str(name).lower(): value for name, value in row.items()} | row if isinstance(row, dict) else {}
         image_id = next((found[key] for key in ID_COLUMNS if found.get(key) is not None), None)
@@ -216,10 +216,10 @@ def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
-    wanted = {*ID_COLUMNS, *IMAGE_COLUMNS, *CAPTION_COLUMNS, caption_column}
+    wanted = {*ID_COLUMNS, *IMAGE_COLUMNS, *RESULT_COLUMNS, caption_column}
     try:
         with pq.ParquetFile(path) as file:  # read_table would import pandas
-            choose_column(file.schema_arrow.names, caption_column, CAPTION_COLUMNS, "--caption_column", path)
+            choose_column(file.schema_arrow.names, caption_column, RESULT_COLUMNS, "--caption_column", path)
             names = [name for name in file.schema_arrow.names if name in wanted or name.lower() in wanted]
             batches = file.iter_batches(_AT_ONCE, columns=names)
             for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
