@@ -432,6 +432,26 @@ def test_no_checkpoint_is_selected_for_a_worse_value(training, sentence):
     )
 
 
+@pytest.mark.parametrize(
+    ("training", "option"),
+    [
+        ({"metric_for_best_model": "METEOR"}, "meteor"),
+        ({"metric_for_best_model": "PAC-S"}, "pac"),
+        ({"metric_for_best_model": "eval_perplexity", "greater_is_better": False}, "language_model"),
+        ({"metric_for_best_model": "rs5_CIDEr"}, "samples"),
+        ({"best_floor": {"judge_MRR": 0.9}}, "judge"),
+    ],
+)
+def test_a_checkpoint_is_selected_by_what_the_evaluation_measures(training, option):
+    """It was told after the first evaluation only."""
+    values = {f"training.{name}": value for name, value in training.items()} | {"evaluation.judge": None}
+    with pytest.raises(UsageError, match=rf"which the evaluation does not measure: set evaluation\.{option}"):
+        check_metrics(Recipe.load("world_ved_dico", values))
+    check_metrics(
+        Recipe.load("world_ved_dico", {"training.metric_for_best_model": "METEOR", "evaluation.meteor": True})
+    )
+
+
 @pytest.mark.parametrize("path", ["world", "world/video"])
 def test_the_world_is_not_laid_out_in_files(path):
     layout = {"images": None, "format": None, "sampling": "uniform", "allow_private": False}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,31 @@ def check_metrics(recipe: Recipe) -> None:
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
         _check_direction(recipe, option, name)
+        _check_measured(recipe, option, name)
+
+
+_MEASURED_BY = (
+    ("language_model", re.compile("perplexity$")),
+    ("grammar", re.compile("grammatical_head$")),
+    ("meteor", re.compile("METEOR$")),
+    ("pac", re.compile("(Ref)?PAC-S")),
+    ("itm", re.compile("ITM")),
+    ("vqa_score", re.compile("VQAScore$")),
+    ("claims", re.compile("claim")),
+    ("reader", re.compile("QA")),
+    ("judge", re.compile("judge_")),
+    ("samples", re.compile("(rs|bs)[0-9]+_")),
+)
+"""Options of the evaluation that give metrics, whose names begin so."""
+
+
+def _check_measured(recipe: Recipe, option: str, name: str) -> None:
+    """Raise where a checkpoint would be selected by what the evaluation is not asked to measure: after its first one."""
+    lacking = next(
+        (key for key, names in _MEASURED_BY if names.match(name) and not getattr(recipe.evaluation, key)), None
+    )
+    if lacking is not None:
+        raise UsageError(f"{option} names {name!r}, which the evaluation does not measure: set evaluation.{lacking}.")
 
 
 def _check_direction(recipe: Recipe, option: str, name: str) -> None:
