@@ -21,6 +21,7 @@ from tellapart.files import (
     read_json,
     read_object,
     read_text,
+    remove_half_written,
     require_written,
     trained_part,
     write_json,
@@ -295,3 +296,34 @@ def test_a_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TELLAPART_CACHE", "~/kept")
     assert cache_dir() == tmp_path / "kept"
+
+
+def test_a_kill_between_the_two_renamings_loses_no_folder(tmp_path):
+    """The old one lay under a hidden name, and tidying deleted it."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "data").write_text("precious")
+    (tmp_path / "out").rename(tmp_path / ".out.replaced")
+    remove_half_written(tmp_path)
+    assert (tmp_path / "out" / "data").read_text() == "precious"
+    (tmp_path / "out").rename(tmp_path / ".out.replaced")
+    with pytest.raises(ValueError, match="half"), fresh_folder(tmp_path / "out"):
+        raise ValueError("half")
+    assert (tmp_path / "out" / "data").read_text() == "precious"
+    with fresh_folder(tmp_path / "out") as made:
+        (made / "data").write_text("new")
+    shutil.copytree(tmp_path / "out", tmp_path / ".out.replaced")  # killed before it was removed
+    remove_half_written(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "data").read_text() == "new"
+
+
+def test_a_link_to_a_folder_and_a_long_name_are_replaced_again_and_again(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for path in (tmp_path / "link", tmp_path / ("n" * 250)):
+        for number in range(3):
+            with fresh_folder(path) as made:
+                (made / "x").write_text(str(number))
+        assert (path / "x").read_text() == "2"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "x").read_text() == "2"

@@ -74,6 +74,8 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
             os.close(handle)
 
 
+_REPLACED = "replaced"
+"""Ending of a folder that is being replaced."""
 _PARTIAL = "_partial"
 """Ending of temporary files and folders, unless two processes write the same thing at once."""
 
@@ -236,6 +238,9 @@ def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> Non
         temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
         if temporary is None or (stems is not None and temporary[1] not in stems):
             continue
+        if entry.name.endswith(f".{_REPLACED}") and not (whole := folder / temporary[1]).exists():
+            os.rename(entry.path, whole)  # the new one did not come to its place
+            continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
         else:
@@ -254,14 +259,17 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: something cannot be written; the error names ``path``.
         UsageError: the current folder is in it, or somebody removed the temporary folder meanwhile.
     """
+    path = path.resolve() if path.is_symlink() else path
     if _holds_current(path):
         raise UsageError(f"the command runs in the folder {path}, which can therefore not be replaced: name another.")
+    old = path.with_name(f".{temporary_stem(path.name)}.{_REPLACED}")
+    if old.is_dir() and not path.exists():  # a kill came between the two renamings
+        old.rename(path)
     with _in_making(path, path) as (temporary, handle):
         yield temporary
         _require_whole(temporary, handle, path)
         if durable:
             to_disk(temporary)
-        old = path.with_name(f".{path.name}.replaced")
         if path.exists():
             shutil.rmtree(old, ignore_errors=True)
             path.rename(old)

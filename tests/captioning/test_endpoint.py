@@ -13,6 +13,7 @@ from captioning.chat_server import Chat, said, serving
 from tellapart.captioning import endpoint as module
 from tellapart.captioning.draw import Drawing
 from tellapart.captioning.endpoint import FRUITLESS, Endpoint, EndpointCaptioner, EndpointDrawer
+from tellapart.captioning.gate import Gate
 from tellapart.captioning.serve import StationError
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
@@ -133,6 +134,18 @@ def test_an_image_that_the_server_refuses_has_no_caption_and_the_others_have():
         asked = [picture.size for picture in chat.pictures]
         assert (asked.count(refused), asked.count(broken)) == (1, module.ATTEMPTS)  # and no new tries of the gate
         assert captioner.failed == {}
+
+
+@pytest.mark.parametrize("fault", [400, 503])
+def test_a_caption_with_a_fault_stays_where_no_other_can_be_had(fault, monkeypatch):
+    """It was thrown away, and its image counted as one without a caption."""
+    monkeypatch.setattr(module, "BACK_OFF", 0.001)
+    with serving(Chat(faults=(None, *[fault] * 99))) as chat:
+        captioner = captioner_of(chat)
+        first = said(SIZES[0]).split()[:2]
+        how = Drawing(GREEDY, GREEDY, resample=3, resample_on=("opener",), gate=Gate(openers=(tuple(first),)))
+        (caption,) = EndpointDrawer(captioner, how, torch.device("cpu"))(batch_of(captioner, SIZES[:1]))
+    assert (caption.caption, caption.error, caption.flags) == (said(SIZES[0]), None, ("opener",))
 
 
 def test_a_server_that_answers_nothing_ends_the_run():

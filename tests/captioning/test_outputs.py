@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from captioning.captioning_fakes import tar
 from tellapart.captioning.gate import EMPTY, LOOP, LOW_MATCH, SAME_CAPTION, SEVERITY
 from tellapart.captioning.outputs import webdataset
 from tellapart.captioning.outputs.base import image_ids
 from tellapart.captioning.outputs.files import CocoResults, Csv, JsonLines, Parquet
 from tellapart.captioning.outputs.sidecars import Sidecars
-from tellapart.captioning.outputs.webdataset import WebDataset, ending_of
+from tellapart.captioning.outputs.webdataset import WebDataset, add_member, ending_of
 from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.review import judged, low_limit, require_own_review, same_limit, write_review
@@ -151,6 +152,60 @@ def test_shards_become_shards(tmp_path):
         ("a/x", ("new a/x",), png(1)),
         ("y", ("new y",), png(2)),
     ]
+
+
+def test_samples_of_one_key_keep_their_own_captions(tmp_path):
+    """As in archives that were put together from several: both captions went to the first sample, and the last lost its own."""
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for number, (key, name) in enumerate([("0", "a"), ("1", "b"), ("0", "c")]):
+            add_member(tar, f"{key}.png", png(number))
+            add_member(tar, f"{key}.json", json.dumps({"image_id": name}).encode())
+    items = plan([str(tmp_path / "0.tar")])
+    assert [item.id for item in items] == ["a", "b", "c"]
+    output = WebDataset(tmp_path / "out")
+    assert output.assemble([(item, Caption(item.id, f"of {item.id}")) for item in items]) == 3
+    with tarfile.open(tmp_path / "out" / "0.tar") as tar:
+        told = [(member.name, tar.extractfile(member).read()) for member in tar]
+    assert [name for name, _ in told] == [f"{key}{end}" for key in "010" for end in (".png", ".txt", ".json")]
+    assert [data for name, data in told if name.endswith(".txt")] == [b"of a", b"of b", b"of c"]
+    assert [json.loads(data)["image_id"] for name, data in told if name.endswith(".json")] == ["a", "b", "c"]
+
+
+def test_half_characters_of_a_shard_cost_no_caption(tmp_path):
+    (tmp_path / "0.tar").write_bytes(tar({"0": {"png": png(1), "json": b'{"note": "x\\ud83d"}'}}))
+    items = plan([str(tmp_path / "0.tar")])
+    assert WebDataset(tmp_path / "out").assemble([(item, Caption(item.id, "new")) for item in items]) == 1
+    with tarfile.open(tmp_path / "out" / "0.tar") as made:
+        assert json.loads(made.extractfile("0.json").read())["note"] == "x\ud83d"
+
+
+def test_a_table_keeps_a_name_with_a_carriage_return_in_one_row(photos):
+    (photos / "a\rb.png").write_bytes(png(3))
+    output = Csv(photos.parent / "x.csv")
+    items = plan([str(photos)])
+    output.assemble([(item, Caption(item.id, f"number {place}")) for place, item in enumerate(items)])
+    with (photos.parent / "x.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [item.id for item in items]
+
+
+def test_a_replaced_photo_does_not_keep_the_caption_of_the_one_before(photos):
+    output = Sidecars(photos, mirrored=False)
+    item, *_ = plan([str(photos)])
+    earlier = output.prepare(item, Caption(item.id, "of the first"))
+    output.apply(item, earlier)
+    assert output.keeps(item)
+    assert not output.keeps(item, earlier)
+    output.target(item).write_text("edited by a person")
+    assert output.keeps(item, earlier)
+
+
+def test_an_empty_caption_appends_nothing(photos):
+    output = Sidecars(photos, existing="append", mirrored=False)
+    item, *_ = plan([str(photos)])
+    output.target(item).write_text("human\n")
+    output.apply(item, output.prepare(item, Caption(item.id, "")))
+    assert output.target(item).read_text() == "human\n"
 
 
 def test_a_table_for_spreadsheets_is_read_again(photos):

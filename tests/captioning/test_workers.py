@@ -7,17 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from captioning.captioning_fakes import Build, items
+from tellapart.captioning import workers
 from tellapart.captioning.collection import Pace, caption_items, captioned
-from tellapart.captioning.journal import read_journal
+from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.outputs.sidecars import Sidecars
+from tellapart.captioning.records import Caption
 from tellapart.captioning.work import Work
+from tellapart.captioning.workers import _bury, _Work
 from tellapart.errors import UsageError
 
 TWO = Pace(batch_size=5, threads=1, processes=2, by_size=False, imports=("tellapart.captioners.base",))
@@ -209,3 +213,21 @@ def wait_until(true, seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < until, "waited too long"
         time.sleep(0.05)
+
+
+def test_an_image_that_was_repaired_is_tried_though_its_worker_dies(tmp_path):
+    """The error of the start before was told for it."""
+    images = items(3)
+    journal = tmp_path / "journal-0.jsonl"
+    old = [Caption("i0", "of another file", size=1), Caption("i2", error="i2.png is not a readable image")]
+    with Journal(journal) as opened:
+        opened.append(old)
+        opened.append([Caption("i1", "new")])
+    worker = SimpleNamespace(process=None, journal=journal, handed=deque([images]))
+    told, work = [], _Work(iter(()), most=2)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workers, "buried", lambda process: "was killed")
+        patched.setattr(Caption, "is_of", lambda caption, item: caption.size is None)
+        _bury(worker, work, told.extend, None, others=1)
+    assert told == [Caption("i1", "new")]
+    assert [[item.id for item in batch] for batch in work._returned] == [["i0", "i2"]]

@@ -405,6 +405,8 @@ REFUSED = [
     (["--max_same", "3", "--gate", "empty"], "--max_same is for the fault same_caption, which --gate empty leaves out"),
     (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
+    (["--resample_on", "loop", "--resample", "0"], "--resample 0 draws none"),
+    (["--resample_on", "empty", "--gate", "loop"], "--resample_on names empty, which --gate loop does not look for"),
     (["--gate", "spelling", "--do_sample"], "--gate names 'spelling'"),
     (["--resample_on", "spelling", "--resample", "0"], "--resample_on names 'spelling'"),
     (["--temperature", "2", "--gate", "none"], "--temperature is for sampling, and no caption is sampled"),

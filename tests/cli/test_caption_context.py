@@ -53,7 +53,6 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
         (("--context", "about", "--context_extension", ".txt"), "leave one of the two out"),
         (("--context_extension", "txt"), "--context_extension is 'txt'"),
         (("--prompt", "What is this {context}?"), "nothing says what is known of an image"),
-        (("--context_extension", ".txt", "--out", "sidecars"), "is also the ending of the captions' sidecars"),
         (
             ("--context_extension", ".context.txt"),
             "no image has a file with words next to it that ends in .context.txt",
@@ -63,6 +62,18 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
 def test_what_cannot_be_used_is_one_sentence(materials, capsys, words, sentence):
     assert main(["caption", str(materials.photos), "--captioner", str(materials.captioner), *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["-", "photos"])
+def test_captions_never_replace_what_is_known_of_an_image(materials, captioner, tmp_path, capsys, monkeypatch, output):
+    """Where the folder of the images was named as output, its contexts were overwritten."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(materials.photos, tmp_path / "photos")
+    (tmp_path / "photos" / "03.txt").write_text("a tower")
+    words = ["--out", "sidecars", "--existing", "overwrite", "--context_extension", ".txt", "--output", output]
+    assert main(["caption", "photos", "--captioner", str(captioner), *words]) == 2
+    assert "would replace what --context_extension .txt reads: give another" in capsys.readouterr().err
+    assert (tmp_path / "photos" / "03.txt").read_text() == "a tower"
 
 
 def test_a_captioner_without_a_place_for_contexts_is_refused(materials, tmp_path, capsys):

@@ -311,3 +311,31 @@ def test_bytes_are_unpacked_on_a_disk_without_locks_and_nothing_else_stays(tmp_p
     data = load_dataset(as_parquet(tmp_path / "x.parquet", [{"image": encoded(50)}]))
     assert shades(data) == [50]
     assert sorted(file.suffix for file in (tmp_path / "cache" / "parquet").iterdir()) == [".bin", ".npy"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_different_images_of_one_id_are_refused(named, tmp_path):
+    """The second was dropped, and its caption went to the first."""
+    rows = [
+        {"image_id": name, "text": text, "image": encoded(shade)}
+        for name, text, shade in (("a", "one", 1), ("a", "two", 2))
+    ]
+    kept = [{"image_id": "a", "text": text, "image": encoded(1)} for text in ("one", "two")]
+    for place, row in enumerate(rows):
+        row["image"] = {"bytes": row["image"], "path": f"{place}.png" if named else None}
+    for row in kept:
+        row["image"] = {"bytes": row["image"], "path": "0.png" if named else None}
+    as_parquet(tmp_path / "same.parquet", kept)
+    (example,) = load_dataset(tmp_path / "same.parquet", split="train")
+    assert example.references == ("one", "two")
+    as_parquet(tmp_path / "other.parquet", rows)
+    with pytest.raises(UsageError, match="two different images have the id 'a', the later one in row 2"):
+        load_dataset(tmp_path / "other.parquet", split="train")
+
+
+def test_a_name_that_is_too_long_for_a_file_is_one_that_is_not_there(photos, tmp_path):
+    rows = [
+        {"image": name, "text": "a dog"} for name in ("x" * 300 + ".png", *sorted(p.name for p in photos.iterdir()))
+    ]
+    found = load_dataset(as_csv(tmp_path / "t.csv", rows), split="train", images=photos, missing_files=True)
+    assert len(found) == len(rows)

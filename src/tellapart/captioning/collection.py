@@ -97,7 +97,10 @@ def caption_items(
         work.drop_replaced(items)
     done: Mapping[str, Caption] = {} if work is None else work.done
     progress.before = sum(item.id in done for item in items)
-    wanted = [item for item in items if item.id in done or output is None or not output.keeps(item)]
+    replaced: Mapping[str, Caption] = {} if work is None else work.replaced
+    wanted = [
+        item for item in items if item.id in done or output is None or not output.keeps(item, replaced.get(item.id))
+    ]
     progress.kept = len(items) - len(wanted)
     if output is not None and work is not None:
         _write_again(items, output, work)

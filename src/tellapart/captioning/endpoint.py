@@ -130,6 +130,8 @@ class EndpointCaptioner:
         self._client = httpx2.Client(headers=headers, timeout=endpoint.timeout, limits=limits)
         self._pool = ThreadPoolExecutor(endpoint.concurrency, thread_name_prefix="endpoint")
         self._stopped, self._lock, self._in_a_row = Event(), Lock(), 0
+        self.answered: set[str] = set()
+        """Images of this batch that have a caption, which stays where asking for another one fails."""
 
     def process(self, images: list[Any]) -> dict[str, torch.Tensor]:
         """The images as JPEGs: ``jpeg`` ``[B, L]`` uint8 bytes, padded with zeros, and ``length`` ``[B]``."""
@@ -193,10 +195,13 @@ class EndpointCaptioner:
         try:
             drawn = self._tried(body, decoding.num_return_sequences)
         except _ImageError as error:
+            if name in self.answered:
+                return [("", False)] * decoding.num_return_sequences
             self.failed[name] = f"{name} has no caption ({error}): run the same command again, or leave it out."
             self._count_failure(str(error))
             return [("", False)] * decoding.num_return_sequences
         self._in_a_row = 0
+        self.answered.add(name)
         return drawn
 
     def _count_failure(self, why: str) -> None:
@@ -339,6 +344,7 @@ class EndpointDrawer(Drawer):
 
     def __call__(self, batch: Batch, described: int | None = None) -> list[Caption]:
         """One caption per image, in the batch's order."""
+        self._endpoint.answered.clear()
         captions = super().__call__(batch, described)
         failed, self._endpoint.failed = self._endpoint.failed, {}
         return [Caption(one.id, error=failed[one.id]) if one.id in failed else one for one in captions]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +21,8 @@ from tellapart.data.remote.addresses import scheme_of
 from tellapart.data.video import KEY_FRAME, is_video
 from tellapart.errors import UsageError
 from tellapart.frames import Sampling
+
+logger = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset(
     {
@@ -91,7 +95,7 @@ def plan(
                 raise UsageError(
                     f"two images are called {item.id!r}, {before.image.name} and {item.image.name}: {remedy}."
                 )
-    found = list(items.values())
+    found = _once(items.values()) if len(words) > 1 else list(items.values())
     if context_extension is None:
         return found
     known = [_with_sidecar(item, context_extension) for item in found]
@@ -101,6 +105,20 @@ def plan(
             "it out."
         )
     return known
+
+
+def _once(items: Iterable[Item]) -> list[Item]:
+    """Without files that were named before, by a relative and an absolute path for one."""
+    there: set[str] = set()
+    found = []
+    for item in items:
+        if item.path is not None and item.id == str(item.path):
+            path = os.path.abspath(item.path)
+            if path in there:
+                continue
+            there.add(path)
+        found.append(item)
+    return found
 
 
 def _with_sidecar(item: Item, extension: str) -> Item:
@@ -135,7 +153,7 @@ def _is_hub_name(word: str) -> bool:
 
 def _named(word: str, how: _How) -> list[Item]:
     path = Path(word)
-    if how.frames is not None and (is_video(path.name) or path.is_dir()):
+    if how.frames is not None and (is_video(path.name) or path.is_dir() or is_pattern(word)):
         return _key_frames(word, how)
     as_data = how.split is not None or how.format is not None or how.context is not None or _names_columns(how)
     if as_data or not path.exists() or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
@@ -157,6 +175,14 @@ def _folder(path: Path, word: str, how: _How) -> list[Item]:
     if not found:
         raise UsageError(
             f"{word} holds no images ({', '.join(sorted(EXTENSIONS))}) and no videos: name another folder."
+        )
+    packed = [name for name in names if Path(name).suffix.lower() in (".tar", ".parquet", ".arrow")]
+    if packed:
+        logger.warning(
+            "note: %s holds images, which are captioned, and also %s (%d such files): name these to caption what is in them.",
+            word,
+            packed[0],
+            len(packed),
         )
     return [Item(str(file), on_disk(file, how.sampling), file.relative_to(path).as_posix()) for file in found]
 

@@ -32,6 +32,7 @@ class Work:
     Attributes:
         done: image id -> its caption, of the images captioned before.
         last: those of the last batch of each journal, whose sidecars may not have been written.
+        replaced: image id -> its earlier caption, of images whose file was replaced since by another one of the same name.
         failed: images that could not be read before.
 
     Raises:
@@ -50,6 +51,7 @@ class Work:
                 write_json(folder / SETTINGS, dict(settings), durable=True)
             self.done: dict[str, Caption] = {}
             self.last: list[Caption] = []
+            self.replaced: dict[str, Caption] = {}
             self._replaced: dict[str, int | None] = {}
             self._recover()
         except BaseException:
@@ -90,7 +92,7 @@ class Work:
         for item in items:
             if (caption := self.done.get(item.id)) is not None and not caption.is_of(item):
                 self._replaced[item.id] = item.size
-                del self.done[item.id]
+                self.replaced[item.id] = self.done.pop(item.id)
         self.last = [caption for caption in self.last if caption.id not in self._replaced]
 
     def journal(self, rank: int) -> Path:

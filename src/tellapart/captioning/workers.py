@@ -145,13 +145,16 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, output: Output | None, *, ot
     safe: dict[str, Caption] = {}
     if worker.journal.is_file():
         Journal(worker.journal).close()
-        safe = {caption.id: caption for caption in read_journal(worker.journal)[0]}
-    told = [(item, safe[item.id]) for batch in worker.handed for item in batch if item.id in safe]
+        # An error may be that of an earlier start, after which the image was repaired: it is tried again.
+        safe = {caption.id: caption for caption in read_journal(worker.journal)[0] if caption.error is None}
+    handed = [item for batch in worker.handed for item in batch]
+    told = [(item, safe[item.id]) for item in handed if item.id in safe and safe[item.id].is_of(item)]
     for item, caption in told:
-        if output is not None and caption.error is None:
+        if output is not None:
             output.apply(item, caption)
     tell([caption for _, caption in told])
-    work.give_back([[item for item in batch if item.id not in safe] for batch in worker.handed])
+    done = {caption.id for _, caption in told}
+    work.give_back([[item for item in batch if item.id not in done] for batch in worker.handed])
 
 
 def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> None:

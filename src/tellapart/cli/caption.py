@@ -265,11 +265,27 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
         raise UsageError(f"--output {place} exists: name another file, or give --overwrite to replace it.")
     output.work.parent.mkdir(parents=True, exist_ok=True)
     output.check(items)
+    _require_no_context(output, items, options)
     require_own_review(output.review)
     if options.apart:
         require_own_page(output.review.with_suffix(".html"))
     if not os.access(output.work.parent, os.W_OK):
         raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
+
+
+def _require_no_context(output: Output, items: Sequence[Item], options: CaptionOptions) -> None:
+    """Raise where a caption's sidecar would be the file with what is known of an image."""
+    if options.context_extension is None or not isinstance(output, Sidecars):
+        return
+    known = {
+        os.path.abspath(item.path.with_suffix(options.context_extension)) for item in items if item.path is not None
+    }
+    taken = next((target for target in map(output.target, items) if os.path.abspath(target) in known), None)
+    if taken is not None:
+        raise UsageError(
+            f"the sidecar {taken} would replace what --context_extension {options.context_extension} reads: give another "
+            "--caption_extension."
+        )
 
 
 def _finish(

@@ -387,15 +387,6 @@ def _check_context(options: CaptionOptions) -> None:
         )
     if options.context_extension is not None:
         _check_extension("context_extension", options.context_extension)
-        if (
-            options.out == "sidecars"
-            and options.output == "-"
-            and options.context_extension == options.caption_extension
-        ):
-            raise UsageError(
-                f"--context_extension {options.context_extension} is also the ending of the captions' sidecars: give another "
-                "--caption_extension."
-            )
 
 
 NOT_SERVED = ("apart", "features", "no_repeat_ngram_size", "plan")
@@ -523,6 +514,7 @@ def candidates(options: CaptionOptions) -> int:
 def _check_choice(options: CaptionOptions) -> None:
     """Raise where the options that choose among several captions lack something."""
     _check_summary(options)
+    _check_redraws(options)
     _check_apart(options)
     if options.n > 1 and options.rerank is None and options.summarize is None and not options.apart:
         raise UsageError(
@@ -572,6 +564,21 @@ def _check_summary(options: CaptionOptions) -> None:
         )
     if options.summary_prompt is not None and "{captions}" not in options.summary_prompt:
         raise UsageError("--summary_prompt has no place for the captions: write {captions} in it.")
+
+
+def _check_redraws(options: CaptionOptions) -> None:
+    """Raise where captions are to be drawn again for faults that are not looked for, or never."""
+    if options.resample_on == CaptionOptions.resample_on:
+        return
+    unseen = [fault for fault in resampled_faults(options) if fault not in gate_checks(options)]
+    if not options.resample:
+        raise UsageError(
+            "--resample_on says which captions are drawn again, and --resample 0 draws none: leave it out."
+        )
+    if unseen and options.resample_on != "all":
+        raise UsageError(
+            f"--resample_on names {unseen[0]}, which --gate {options.gate} does not look for: add it there."
+        )
 
 
 def samples(options: CaptionOptions) -> bool:

@@ -87,7 +87,7 @@ def caption_by_shard(
     from tellapart.data.remote.folders import Folder
 
     _check(options)
-    shards = shards_of(words)
+    shards = _outside(shards_of(words), options.output)
     options = replace(options, out=_kind(shards, options))
     check(replace(options, output="folder"))
     index, count = share_of(options.shard, os.environ)
@@ -159,6 +159,12 @@ def _kind(shards: Sequence[str], options: CaptionOptions) -> Kind:
     if len(endings) > 1:
         raise UsageError("the shards are .tar and .parquet files: give --out webdataset, parquet or jsonl.")
     return KINDS[endings.pop()]
+
+
+def _outside(shards: Sequence[str], output: str) -> Sequence[str]:
+    """The shards without this command's own output, where that is in the input: stores list a folder with all folders in it."""
+    kept = [shard for shard in shards if not shard.startswith(f"{output.rstrip('/')}/")]
+    return shards if scheme_of(output) is None or not kept else kept
 
 
 def _check_places(shards: Sequence[str], output: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example, PackedExamples
+from tellapart.data.folder import is_file
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
@@ -117,6 +118,8 @@ def require_id(value: Any, path: Path | str, what: str, *, key: str = "image_id"
     """
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
         raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be text or a whole number, such as 42.")
+    if isinstance(value, str):
+        require_unicode(value, Path(path), f"{key!r} of {what}")
 
 
 def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
@@ -185,7 +188,7 @@ def require_files(examples: Sequence[Example], path: Path) -> None:
         UsageError: naming the first missing file and how many there are.
     """
     files = [file for example in examples for file in _files(example)]
-    missing = [file for file in files if not file.is_file()]
+    missing = [file for file in files if not is_file(file)]
     if missing:
         raise UsageError(
             f"{path} names {len(missing)} images (of {len(files)}) that do not exist, first {missing[0]}: "

@@ -49,7 +49,15 @@ def _identity(folder: str | Path) -> tuple[int, int]:
 
 def root_of(names: Iterable[str], roots: Sequence[Path]) -> Path | None:
     """The first of the folders in which the first image is found; if it is missing, the second one decides, and so on."""
-    return next((root for name in islice(names, TRIED) for root in roots if (root / name).is_file()), None)
+    return next((root for name in islice(names, TRIED) for root in roots if is_file(root / name)), None)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; there is none of a name that is too long for one."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def is_image(name: str) -> bool:

@@ -107,7 +107,7 @@ class InspectionCache:
         files = [file for image in images if (file := _file(image)) is not None]
         folders = sorted({str(file.absolute().parent) for file in files})
         root = os.path.commonpath(folders) if folders else "content"
-        name = hashlib.sha256(f"{VERSION} {max_pixels()} {root}".encode()).hexdigest()[:32]
+        name = hashlib.sha256(f"{VERSION} {max_pixels()} {root}".encode(errors="surrogatepass")).hexdigest()[:32]
         keys = {i: key for i, image in enumerate(images) if (key := _key(image)) is not None}
         return cls(cache_dir() / "images" / f"{name}.json", keys)
 

@@ -51,8 +51,13 @@ class Output(ABC):
         """The files that hold these captions."""
         return [self.place]
 
-    def keeps(self, item: Item) -> bool:
-        """Whether the image has a caption already, which is to stay."""
+    def keeps(self, item: Item, earlier: Caption | None = None) -> bool:
+        """Whether the image has a caption already, which is to stay.
+
+        Args:
+            item: the image.
+            earlier: what this run wrote for another image of its name, which does not count.
+        """
         return False
 
     def prepare(self, item: Item, caption: Caption) -> Caption:

@@ -44,9 +44,15 @@ class Csv(_OneFile):
         records = [record(item, caption, self.place.parent) for item, caption in rows]
         text = io.StringIO()
         columns = table_schema(rivals=any("rival" in row for row in records), candidates=False).names
-        writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+        how: dict[str, Any] = {"extrasaction": "ignore", "lineterminator": "\n"}
+        writer = csv.DictWriter(text, columns, **how)
+        quoting = csv.DictWriter(text, columns, quoting=csv.QUOTE_ALL, **how)
         writer.writeheader()
-        writer.writerows(row | {"flags": " ".join(row.get("flags", ()))} for row in records)
+        for row in records:
+            # A carriage return in a name ends a row for readers, and is quoted only where lines end in one.
+            (quoting if "\r" in row["file_name"] + row["id"] else writer).writerow(
+                row | {"flags": " ".join(row.get("flags", ()))}
+            )
         write_text(self.place, text.getvalue())
         return len(rows)
 

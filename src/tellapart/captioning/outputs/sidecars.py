@@ -94,9 +94,12 @@ class Sidecars(Output):
         for folder, those in names.items():
             remove_half_written(folder, those)
 
-    def keeps(self, item: Item) -> bool:
+    def keeps(self, item: Item, earlier: Caption | None = None) -> bool:
         """Whether the image has a sidecar that is to stay."""
-        return self.existing == "keep" and self.target(item).exists()
+        target = self.target(item)
+        if self.existing != "keep" or not target.exists():
+            return False
+        return earlier is None or not target.is_file() or _read(target) != earlier.caption + "\n"
 
     def prepare(self, item: Item, caption: Caption) -> Caption:
         """With the digest of the sidecar that is there, and with the whole text, where that is to stay."""
@@ -107,7 +110,7 @@ class Sidecars(Output):
         if self.existing != "append":
             return caption
         before = _read(target).rstrip("\r\n")
-        return replace(caption, text=f"{before}\n{caption.caption}") if before else caption
+        return replace(caption, text="\n".join(filter(None, [before, caption.caption]))) if before else caption
 
     def apply(self, item: Item, caption: Caption) -> None:
         """Write the sidecar, unless it holds the caption already."""

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -136,29 +138,44 @@ class WebDataset(Output):
         by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
         with tarfile.open(archive, "r:") as tar:
             members = [member for member in tar.getmembers() if member.isfile()]
-            keys = {member.offset_data: split_name(member.name)[0] for member in members}
+            samples = _samples(members, by_place)
+            keys = {member.offset_data: sample for member, sample in zip(members, samples, strict=True)}
             rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}
             if gone := sum(place not in keys for place in by_place):
                 logger.warning("%s has changed since it was captioned: %d captions are left out.", archive, gone)
                 self._left_out += gone
             left = dict(rows_of)
-            before: dict[str, dict[str, Any]] = {}
-            for member in members:
-                key, ending = split_name(member.name)
-                if key in rows_of and ending == ".json":
-                    before[key] = json_object(_data(tar, member))
-            for number, member in enumerate(members):
-                key, ending = split_name(member.name)
-                if key not in rows_of or ending not in TEXTS:
+            before: dict[_Sample, dict[str, Any]] = {}
+            for member, sample in zip(members, samples, strict=True):
+                if sample in rows_of and split_name(member.name)[1] == ".json":
+                    before[sample] = json_object(_data(tar, member))
+            for member, sample, follows in zip(members, samples, [*samples[1:], None], strict=True):
+                if sample not in rows_of or split_name(member.name)[1] not in TEXTS:
                     yield member.name, _data(tar, member)
-                follows = split_name(members[number + 1].name)[0] if number + 1 < len(members) else None
-                if key in left and follows != key:
-                    item, caption = left.pop(key)
-                    yield from caption_members(key, added(before.get(key, {}), self._row(item, caption, key)))
+                if sample in left and follows != sample:
+                    (item, caption), key = left.pop(sample), sample[0]
+                    yield from caption_members(key, added(before.get(sample, {}), self._row(item, caption, key)))
 
     def _row(self, item: Item, caption: Caption, key: str) -> dict[str, Any]:
         row = record(item, caption, self.place)
         return {"key": key, "image_id": row.pop("id"), **row}
+
+
+_Sample = tuple[str, int]
+"""The key of a sample, and of several with one key its place among them."""
+
+
+def _samples(members: Sequence[tarfile.TarInfo], captioned: Container[int]) -> list[_Sample]:
+    """Of each member the sample that it belongs to: by its key, and where captioned images share one, by the run of members.
+
+    Args:
+        members: of an archive.
+        captioned: where in the archive the captioned images begin.
+    """
+    keys = [split_name(member.name)[0] for member in members]
+    often = Counter(key for key, member in zip(keys, members, strict=True) if member.offset_data in captioned)
+    runs = accumulate((key != before for key, before in zip(keys, [None, *keys], strict=False)), initial=0)
+    return [(key, run if often[key] > 1 else 0) for key, run in zip(keys, islice(runs, 1, None), strict=True)]
 
 
 def _archive(item: Item) -> Path | None:
@@ -197,8 +214,8 @@ def added(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 
 def caption_members(key: str, row: dict[str, Any]) -> Members:
     """The ``.txt`` and ``.json`` of a sample."""
-    yield f"{key}.txt", row["caption"].encode()
-    yield f"{key}.json", json.dumps(row, ensure_ascii=False).encode()
+    yield f"{key}.txt", row["caption"].encode(errors="backslashreplace")
+    yield f"{key}.json", json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def json_object(data: bytes) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class _Queue:
         self.tries[shard] = self.tries.get(shard, 0) + 1
         final = isinstance(answer, Unusable)
         answer = answer.why if isinstance(answer, Unusable) else answer
-        if not self.outcome.done and sum(self.tries.values()) >= FRUITLESS:
+        if not (self.outcome.done or self.outcome.before) and sum(self.tries.values()) >= FRUITLESS:
             raise UsageError(
                 f"the first {FRUITLESS} tries all failed, the last one at {shard} ({answer.rstrip('.')}): repair that first."
             )

@@ -12,7 +12,7 @@ from typing import Any
 from tellapart.data.captions import field, require_unicode, texts
 from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example
-from tellapart.data.folder import TRIED
+from tellapart.data.folder import TRIED, is_file
 from tellapart.data.formats.base import InFile, identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
@@ -159,7 +159,7 @@ def _frames(record: dict[str, Any], path: Path) -> list[str]:
 def _layout(root: Path, records: Sequence[dict[str, Any]], path: Path) -> FileOf:
     for record in records[:TRIED]:
         for layout in _LAYOUTS:
-            if layout(root, record).is_file():
+            if is_file(layout(root, record)):
                 return layout
     tried = " or ".join(dict.fromkeys(str(layout(root, records[0])) for layout in _LAYOUTS))
     raise UsageError(f"{path}: its first image is not at {tried}: give the folder that holds the images.")
