@@ -158,6 +158,16 @@ def test_the_first_key_is_the_knob_and_others_give_curves(materials, tmp_path):
     assert len({each.folder for curve in curves for each in curve.start}) == 1
 
 
+@pytest.mark.parametrize("asked", [["--method", "scst"], ["--method=scst"]])
+def test_a_grid_may_be_over_an_option_of_another_method(materials, tmp_path, asked):
+    recipe = materials.recipe(tmp_path, "dico")
+    (curve,) = planned(recipe, *asked, "--grid", "objective.kl_coef=0.1,1", "--seeds", 1)
+    assert (curve.method, [settings for settings, _ in curve.points]) == (
+        "scst",
+        [{"objective.kl_coef": 0.1}, {"objective.kl_coef": 1.0}],
+    )
+
+
 def test_points_are_kept_by_what_decides_them(materials, tmp_path):
     recipe = materials.recipe(tmp_path, "dico")
 

@@ -488,3 +488,41 @@ def test_a_switch_without_a_default_leaves_the_next_word_alone():
     assert words.positional == ["runs/x"]
     assert words.options == {"center_crop": NoValue(), "resume_from_checkpoint": Text("last")}
     assert split_words(["--center_crop", "false"], types).options == {"center_crop": Text("false")}
+
+
+def test_a_number_for_one_part_leaves_the_others_the_default():
+    """Clipping was off for all other parts, unless the recipe wrote the default down."""
+    plain = Recipe.load("world_ved_wtf_rl", {"max_grad_norm.discriminator": 5.0})
+    assert plain.training.max_grad_norm == {"captioner": 1.0, "discriminator": 5.0}
+    both = {"max_grad_norm": 1.0, "max_grad_norm.discriminator": 5.0}
+    assert Recipe.load("world_ved_wtf_rl", both).training.max_grad_norm == plain.training.max_grad_norm
+    whole = Recipe.load("world_ved_wtf_rl", {"max_grad_norm": {"discriminator": 5.0}})
+    assert whole.training.max_grad_norm == {"discriminator": 5.0}
+
+
+def test_metrics_with_a_dash_can_be_named_on_the_command_line():
+    words = split_words(["--best_floor.CLIP-S", "0.5", "--training.best-floor.PAC-S=0.4", "--max-steps", "3"], {})
+    assert words.options == {"best_floor.CLIP-S": "0.5", "training.best_floor.PAC-S": "0.4", "max_steps": "3"}
+
+
+def test_a_recipe_that_selects_lower_values_can_be_run_without_evaluation():
+    selects = {"metric_for_best_model": "Self-BLEU", "greater_is_better": False, "on_hack": "rollback"}
+    written = Recipe.load("world_ved_dico", selects)
+    assert Recipe.load(written.resolved, {"evaluation.split": None}).training.greater_is_better is True
+
+
+def test_the_side_of_an_adapter_is_no_path(tmp_path, monkeypatch):
+    """A folder of that name where the command ran decided the key of a training."""
+    options = {"captioner.lora": {"tower": "image"}, "captioner.train": "bridge"}
+    monkeypatch.chdir(tmp_path)
+    before = Recipe.load("coco_blip_xe", options).key()
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "x").write_text("x")
+    assert Recipe.load("coco_blip_xe", options).key() == before
+
+
+def test_another_method_selects_by_no_listener_of_the_one_before():
+    switched = Recipe.load(
+        "world_ved_psst", {"method": "scst", "training.metric_for_best_model": "eval_own_listener_R@1"}
+    )
+    assert switched.training.metric_for_best_model != "eval_own_listener_R@1"

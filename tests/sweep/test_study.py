@@ -21,7 +21,7 @@ from tellapart.sweep.page_parts import FIGURES, READING
 from tellapart.sweep.run_study import listed, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import Row, StudyFile, read_study
-from tellapart.sweep.study_page import write_page
+from tellapart.sweep.study_page import _grid, write_page
 from tellapart.sweep.trainings import option
 
 FILE = """
@@ -580,3 +580,19 @@ def test_the_program_has_help():
     )
     assert found.returncode == 0
     assert all(option in found.stdout for option in ("--dry_run", "--output_dir", "--rows"))
+
+
+def test_a_grid_of_rows_without_a_retriever_has_no_column_of_recall():
+    """The page ended in a traceback, after all trainings."""
+    task = SimpleNamespace(steps_of={"selected": 3}, on_val=lambda checkpoint: {"CIDEr": 1.0})
+    row = SimpleNamespace(start_of=None, grid={"a": [1, 2]}, curve={}, test=True)
+    file = SimpleNamespace(rows={"xe": row}, search_seeds=[0], heading=str)
+    study = SimpleNamespace(
+        file=file,
+        seeds=[0],
+        tried=lambda name, setting: [task],
+        grid=lambda name: [{"a": 1}, {"a": 2}],
+        chosen=lambda name: {"a": 1},
+    )
+    told = "\n".join(_grid(study))
+    assert "| row | point | selected step | CIDEr | last: CIDEr |" in told

@@ -18,6 +18,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
 from tellapart.captioners.liger import liger_numbers
 from tellapart.cli.memory import _Holder, lacks_weights, memory_of_configurations
+from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.training import frozen
 from tellapart.training.memory import frozen_models, memory_of, peak
@@ -146,6 +147,8 @@ def test_blip2_with_a_critic_fits_24_gib_without_a_download(tmp_path):
     (tmp_path / "vlrm.yaml").write_text(json.dumps(recipe))
     assert lacks_weights("blip2-opt-2.7b")
     assert lacks_weights(str(tmp_path / "opt"))
+    with pytest.raises(UsageError, match="critic"):  # a traceback
+        memory_of_configurations(load_recipe([str(tmp_path / "vlrm.yaml"), "--critic", "null"]))
     told = memory_of_configurations(load_recipe([str(tmp_path / "vlrm.yaml")]))
     trained = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in told.splitlines()[2:4]}
     assert 105e6 < trained["captioner"] < 109e6  # queries, Q-Former and projection

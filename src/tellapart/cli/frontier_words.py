@@ -148,10 +148,13 @@ def read_words(argv: Sequence[str]) -> Words:
 def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     """Dotted option -> its type, of all recipes that are named."""
     types: dict[str, Any] = {}
-    rewards = split_words([word for word in words if word.startswith("--reward.")], {}).options
+    asked: dict[str, Any] = dict(split_words([word for word in words if word.startswith("--reward.")], {}).options)
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if word.partition("=")[0] == "--method":
+            asked["method"] = Text(word.partition("=")[2] or value)
     for word in argv:
         if is_recipe(word) and not word.startswith("--"):
-            types |= schema_of(word, rewards, Catalogue.load()).types
+            types |= schema_of(word, asked, Catalogue.load()).types
     return types
 
 

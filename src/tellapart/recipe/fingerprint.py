@@ -177,6 +177,8 @@ def run_decisions(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]
 
 
 def _names_content(name: str, value: Any) -> bool:
+    if name.endswith("lora.tower"):  # text or image, and no model
+        return False
     return isinstance(value, str) and value != GIVEN and name.rpartition(".")[2] in PATHS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -106,7 +107,7 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool =
             positional.append(word)
             continue
         name, given, value = word[2:].partition("=")
-        name = name.replace("-", "_")
+        name = _underscored(name)
         follows = words[0] if words and not words[0].startswith("--") else None
         if given:
             options[name] = Text(value)
@@ -119,6 +120,12 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool =
         else:
             options[name] = NoValue()
     return Words(positional, options)
+
+
+def _underscored(name: str) -> str:
+    """An option's name as it is written in files; what follows ``best_floor.`` is a metric, which may have a dash."""
+    option, metric = re.fullmatch(r"(.*?best[-_]floor\.|)(.*)", name).groups()  # type: ignore[union-attr]
+    return option.replace("-", "_") + (metric if option else metric.replace("-", "_"))
 
 
 def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:

@@ -318,7 +318,7 @@ class _Reading:
         }
         overrides = given_options(given, schema)
         found = without_evaluation(merged(found, overrides), overrides)
-        _spread(found, self.learners)
+        _spread(found, self.learners, schema.defaults)
         if self.switched:
             self._fit_objective(found, overrides)
             _fit_learners(found, self.learners, "own_listener" in self.kind.needs, self.dropped)
@@ -392,12 +392,23 @@ def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[st
     return found
 
 
+OF_EVALUATION = (
+    "eval_steps",
+    "metric_for_best_model",
+    "greater_is_better",
+    "best_floor",
+    "on_hack",
+    "hack_patience",
+)
+"""Options of a training that do nothing, or are refused, where nothing is evaluated."""
+
+
 def without_evaluation(flat: dict[str, Given], overrides: Mapping[str, Given]) -> dict[str, Given]:
     """Where overrides switch the evaluation off, what the file says about its steps and the selection goes with it."""
     split = overrides.get("evaluation.split")
     if split is None or _value(split) is not None or _value(flat.get("evaluation.held_out")) is not None:
         return flat
-    of_it = {f"{TRAINING}.{option}" for option in ("eval_steps", "metric_for_best_model", "best_floor")}
+    of_it = {f"{TRAINING}.{option}" for option in OF_EVALUATION}
     return {n: given for n, given in flat.items() if n in overrides or of_it.isdisjoint({n, n.rpartition(".")[0]})}
 
 
@@ -528,16 +539,19 @@ def _methods(
     return (None if before is None else str(before)), str(method)
 
 
-def _spread(flat: dict[str, Given], learners: Collection[str]) -> None:
-    """Where one number was for all parts that learn and another is given for one of them, the others keep the first."""
+def _spread(flat: dict[str, Given], learners: Collection[str], defaults: Mapping[str, Any]) -> None:
+    """Where one number was for all parts that learn, by default at least, and another is given for one of them, the others keep
+    the first."""
     for option in LEARNERS_OPTIONS:
         key = f"{TRAINING}.{option}"
-        given = flat.get(key)
-        if given is None or not any(name.startswith(f"{key}.") for name in flat):
+        if not any(name.startswith(f"{key}.") for name in flat):
             continue
+        given = flat.get(key) or Given(defaults.get(key), "the default")
         value = _value(given)
         if isinstance(value, int | float):
+            own = {name: flat.pop(name) for name in list(flat) if name.startswith(f"{key}.")}
             flat[key] = replace(given, value=dict.fromkeys(sorted(learners), value))
+            flat.update(own)  # what is given for one part comes after what holds for all
 
 
 def _fit_learners(flat: dict[str, Given], learners: Collection[str], own_listener: bool, notes: list[str]) -> None:
@@ -555,7 +569,8 @@ def _fit_learners(flat: dict[str, Given], learners: Collection[str], own_listene
         if not kept:
             del flat[key]
     chosen = f"{TRAINING}.metric_for_best_model"
-    if not own_listener and chosen in flat and str(flat[chosen].value).startswith("own_listener"):
+    selects = str(flat[chosen].value).removeprefix("eval_") if chosen in flat else ""
+    if not own_listener and selects.startswith("own_listener"):
         notes.append(f"metric_for_best_model {flat[chosen].value} (CIDEr instead)")
         flat[chosen] = replace(flat[chosen], value="CIDEr")
 

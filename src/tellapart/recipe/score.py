@@ -410,7 +410,11 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
         raise UsageError(f"--{unread} says how a retriever reads captions: name one as --listener, or leave it out.")
     of_run = run is not None and not (options.listener or own)
     prefix = run.listener.prefix if run is not None and of_run and options.prefix is None else options.prefix
-    prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
+    prefixes = {"listener": prefix, "judge": None}
+    bases = {
+        "listener": run.listener.base if run is not None and of_run else options.pac_base,
+        "judge": options.pac_base,
+    }
     features = features_at(where.features)
     pooling = options.text_pooling or (run.listener.text_pooling if run is not None and of_run else "whole")
     poolings: dict[str, Pooling] = {"listener": pooling, "judge": "whole"}
@@ -420,7 +424,7 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
             name=name,
             prefix=prefixes[name],
             size=where.size,
-            base=base,
+            base=bases[name],
             features=features,
             text_pooling=poolings[name],
         )

@@ -393,7 +393,7 @@ class EvaluationSection:
         held_out: take N images out of the training data, chosen by their ids, and caption these instead of a split; for data
             that have no other part, such as unlabelled images.
         path: data to evaluate on when it is not the training data's path.
-        images: folder of that path's images; null takes the training data's.
+        images: folder of that path's images; null takes the path's own folder, and the training data's images for their path.
         features: features of that path's images; null takes the training data's.
         listener: the first retriever, where it is not the reward's: a model folder, a Hugging Face id, or world/listener; null
             takes listener.path.
@@ -571,7 +571,7 @@ class ListenerEvaluationSection:
         split: the part of the data to retrieve in; null never evaluates, and as an override leaves out the file's eval_steps,
             metric_for_best_model and best_floor.
         path: data to evaluate on when it is not the training data's path.
-        images: folder of that path's images; null takes the training data's.
+        images: folder of that path's images; null takes the path's own folder, and the training data's images for their path.
         limit: maximum number of images, the first ones; null means all.
     """
 

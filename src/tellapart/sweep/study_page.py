@@ -184,7 +184,7 @@ def _grid(study: Study) -> list[str]:
     if not tried:
         return []
     measured = tried[0][2][0].on_val(POINTS[0])
-    recall = next(key for key in RECALLS if key in measured)
+    recalls = [key for key in RECALLS if key in measured][:1]
     further = [key for key in ON_VAL if key in measured]
     lines = []
     for name, setting, tasks in tried:
@@ -192,10 +192,10 @@ def _grid(study: Study) -> list[str]:
         cells.append(", ".join(str(task.steps_of["selected"]) for task in tasks))
         for checkpoint in POINTS:
             found = [task.on_val(checkpoint) for task in tasks]
-            cells += [str(over_seeds(found, key)) for key in (recall, *further)]
+            cells += [str(over_seeds(found, key)) for key in (*recalls, *further)]
         best = setting == study.chosen(name) and len(study.grid(name)) > 1
         lines.append([f"**{cell}**" for cell in cells] if best else cells)
-    shown = (RECALLS[recall], *further)
+    shown = (*(RECALLS[key] for key in recalls), *further)
     heads = ["row", "point", "selected step", *shown, f"last: {shown[0]}", *shown[1:]]
     title = f"## The grid on val ({_searching(study)})"
     return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."]

@@ -119,6 +119,7 @@ def seconds_per_step(recipe: Resolved) -> float:
             "max_steps": WARM + TIMED,
             "eval_steps": 1,
             "metric_for_best_model": None,
+            "greater_is_better": True,
             "best_floor": {},
             "on_hack": "warn",
         }

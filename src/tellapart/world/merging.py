@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 from tellapart.captioning.summary import Summary
 from tellapart.world import spec
@@ -126,14 +127,20 @@ def _assigned(phrases: Sequence[NounPhrase], things: Sequence[_Thing]) -> list[t
     """For each phrase the places of the objects it names, all different, so that they fit best together; places from
     ``len(things)`` on are new."""
     single = [phrase for phrase in phrases for _ in range(phrase.count)]
-    places = range(len(things) + len(single))
-    fits = [[thing.agrees(phrase) for thing in things] + [NEW] * len(single) for phrase in single]
-    tries = permutations(places, len(single))
-    best = max(
-        tries, key=lambda some: (sum(row[place] for row, place in zip(fits, some, strict=True)), [-p for p in some])
-    )
-    rest = iter(best)
-    return [tuple(next(rest) for _ in range(phrase.count)) for phrase in phrases]
+    # Taken objects (a bit each) -> the best sum of fits, and places with their signs turned: of equal sums the first places.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for number, phrase in enumerate(single):
+        fits = [thing.agrees(phrase) for thing in things]
+        following: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for taken, (value, chosen) in best.items():
+            new = len(things) + number - taken.bit_count()
+            tries = [(place, fit) for place, fit in enumerate(fits) if fit >= NEW and not taken >> place & 1]
+            for place, fit in [*tries, (new, NEW)]:
+                key = taken | (1 << place if place < len(things) else 0)
+                following[key] = max(following.get(key, (-math.inf, ())), (value + fit, (*chosen, -place)))
+        best = following
+    rest = iter(max(best.values())[1])
+    return [tuple(-next(rest) for _ in range(phrase.count)) for phrase in phrases]
 
 
 def _stated(phrase: NounPhrase) -> dict[str, object]:
