@@ -19,6 +19,7 @@ from tellapart.cli.push import check_push
 from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
+from tellapart.recipe.build import check_together
 from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.images import check_metrics
 from tellapart.recipe.models import load_data
@@ -526,3 +527,8 @@ def test_another_method_selects_by_no_listener_of_the_one_before():
         "world_ved_psst", {"method": "scst", "training.metric_for_best_model": "eval_own_listener_R@1"}
     )
     assert switched.training.metric_for_best_model != "eval_own_listener_R@1"
+
+
+def test_a_base_without_its_encoder_is_refused():
+    with pytest.raises(UsageError, match=r"the file of evaluation\.pac was trained from: set that, too"):
+        check_together(Recipe.load("world_ved_dico", {"evaluation.pac_base": "openai/clip-vit-base-patch32"}))

@@ -489,6 +489,8 @@ def check_parts(recipe: Recipe) -> None:
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
     _check_neighbours_read(recipe)
+    if recipe.evaluation.pac_base is not None and recipe.evaluation.pac is None:
+        raise UsageError("evaluation.pac_base is what the file of evaluation.pac was trained from: set that, too.")
 
 
 def _check_own_parts(recipe: Recipe, name: str, what: _Named) -> None:
