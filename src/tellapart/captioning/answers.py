@@ -14,7 +14,7 @@ from tellapart.captioning.collection import Pace, Progress, caption_items
 from tellapart.captioning.read import Reader
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.serve import Station
-from tellapart.captioning.work import Work, run_of
+from tellapart.captioning.work import Work, resumable, run_of
 from tellapart.types import Batch, Decoding
 
 
@@ -71,20 +71,10 @@ def answer_all(
 
     station = Station(Reader({captioner.name: captioner.process}), draw)
     work, progress = Work(folder, settings, overwrite=overwrite), Progress()
-    try:
+    with resumable(work, lambda: f"{progress.before + progress.drawn} of {len(items)} images answered"):
         caption_items(items, lambda rank, processes: station, pace, report=report, work=work, progress=progress)
         drawn = work.drawn()
         whole = {item.id: drawn[item.id].raw for item in items if item.id in drawn and drawn[item.id].error is None}
         use(Answers(whole, progress.errors))
         if not progress.errors:
             work.remove(run_of(settings, [item.id for item in items]))
-    except BaseException as error:
-        work.abandon()
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-        done = progress.before + progress.drawn
-        raise KeyboardInterrupt(
-            f"stopped with {done} of {len(items)} images answered: run the same command again to resume."
-        ) from error
-    finally:
-        work.close()

@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,28 @@ class Work:
             to_disk(done.parent, within=False)  # or a power cut might keep the old name, without what is removed below
         self.close()
         shutil.rmtree(done, ignore_errors=True)  # not whatever has that name now: a new run may have begun
+
+
+@contextmanager
+def resumable(work: Work, how_far: Callable[[], str]) -> Iterator[None]:
+    """Let others work on a run when the block ends, and give up one that failed before its first image.
+
+    Args:
+        work: its folder.
+        how_far: says how far it came: ``4 of 5 images captioned``.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; the message says how far it came and how to resume.
+    """
+    try:
+        yield
+    except BaseException as error:
+        work.abandon()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt(f"stopped with {how_far()}: run the same command again to resume.") from error
+    finally:
+        work.close()
 
 
 def run_of(settings: Mapping[str, Any], ids: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.review import judged, require_own_review, write_review
 from tellapart.captioning.style import STYLES, Finish
-from tellapart.captioning.work import Work, remove_finished, run_of, was_finished
+from tellapart.captioning.work import Work, remove_finished, resumable, run_of, was_finished
 from tellapart.cli.caption_models import require_models
 from tellapart.cli.caption_options import (
     CaptionOptions,
@@ -227,7 +227,11 @@ def write_captions(items: Sequence[Item], options: CaptionOptions, words: Sequen
     _make_room(output, items, options)
     work = Work(output.work, settings, overwrite=options.overwrite)
     progress = Progress()
-    try:
+
+    def how_far() -> str:
+        return f"{progress.before + progress.drawn} of {len(items) - progress.kept} images captioned"
+
+    with resumable(work, how_far):
         output.clean(items)
         with lookalikes_of(items, options, output.work / "lookalikes") as near:
             caption_items(
@@ -240,16 +244,6 @@ def write_captions(items: Sequence[Item], options: CaptionOptions, words: Sequen
                 progress=progress,
             )
         return _finish(items, options, output, work, progress, run)
-    except BaseException as error:
-        work.abandon()
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-        done = progress.before + progress.drawn
-        raise KeyboardInterrupt(
-            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to resume."
-        ) from error
-    finally:
-        work.close()
 
 
 def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -> None:
