@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,6 @@ from tellapart.captioning.work import Work, resumable, run_of
 from tellapart.types import Batch, Decoding
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The answers of a run.
-
-    Args:
-        texts: image id -> the answer with its line breaks, in the collection's order.
-        unreadable: image id -> why the image could not be read.
-    """
-
-    texts: dict[str, str]
-    unreadable: dict[str, str]
-
-
 def answer_all(
     captioner: Captioner,
     items: Sequence[Item],
@@ -41,7 +27,7 @@ def answer_all(
     settings: Mapping[str, Any],
     overwrite: bool,
     report: Callable[[Caption], None],
-    use: Callable[[Answers], None],
+    use: Callable[[dict[str, str]], None],
 ) -> None:
     """Have a model answer its prompt about every image, and hand the answers on; the work folder goes once they are used.
 
@@ -54,7 +40,7 @@ def answer_all(
         settings: everything that decides the answers, as JSON values by option, or by the word of the usage line.
         overwrite: throw away what was begun with other settings, instead of refusing to resume.
         report: called with each image once its answer is kept.
-        use: called with all answers.
+        use: called with image id -> answer with its line breaks, in the collection's order, of the images that could be read.
 
     Raises:
         UsageError: the folder holds a run with other settings and not ``overwrite``; or ``pace.fail``, and an image cannot be
@@ -75,6 +61,6 @@ def answer_all(
         caption_items(items, lambda rank, processes: station, pace, report=report, work=work, progress=progress)
         drawn = work.drawn()
         whole = {item.id: drawn[item.id].raw for item in items if item.id in drawn and drawn[item.id].error is None}
-        use(Answers(whole, progress.errors))
+        use(whole)
         if not progress.errors:
             work.remove(run_of(settings, [item.id for item in items]))

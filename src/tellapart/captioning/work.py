@@ -33,7 +33,6 @@ class Work:
         done: image id -> its caption, of the images captioned before.
         last: those of the last batch of each journal, whose sidecars may not have been written.
         replaced: image id -> its earlier caption, of images whose file was replaced since by another one of the same name.
-        failed: images that could not be read before.
 
     Raises:
         UsageError: the run was begun with other settings, or another process works on it.

@@ -76,12 +76,10 @@ def memory_of_configurations(recipe: Recipe) -> str:
     import torch
 
     from tellapart.recipe.build import check_together
-    from tellapart.recipe.sharding import check_sharding
     from tellapart.recipe.unweighted import configured_model, unweighted_captioner
     from tellapart.training.memory import frozen_models, memory_of
 
     check_together(recipe)
-    check_sharding(recipe)
     with torch.device("meta"):
         captioner, inputs = unweighted_captioner(recipe.captioner, ARCHITECTURES)
         trained: dict[str, nn.Module] = {"captioner": captioner}

@@ -160,7 +160,7 @@ def _by_model(
     write: Callable[[dict[str, list[MultipleChoice]], int], None],
 ) -> int:
     """Have the model write, and return the exit code; its answers are kept until the questions are written."""
-    from tellapart.captioning.answers import Answers, answer_all
+    from tellapart.captioning.answers import answer_all
     from tellapart.captioning.collection import Pace
     from tellapart.captioning.records import Item
     from tellapart.data.dataset import with_damaged
@@ -175,17 +175,17 @@ def _by_model(
     items = [Item(example.id, example.image, example.id) for example in with_damaged(dataset.examples)]
     errors = Errors()
 
-    def use(answers: Answers) -> None:
-        written = questions_in(answers.texts)
+    def use(answers: dict[str, str]) -> None:
+        written = questions_in(answers)
         if written.unlike:
             note(
                 f"note: {written.unlike} questions of {options.model} have another form than asked for and are left out."
             )
-        if answers.texts and not written.questions:
+        if answers and not written.questions:
             raise UsageError(
                 f"{options.model} wrote no question of the form asked for: name a larger instruct model, and give --overwrite."
             )
-        if answers.texts:
+        if answers:
             write(written.questions, len(items))
 
     answer_all(
