@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from captioning.captioning_fakes import tar
-from tellapart.captioning.gate import EMPTY, LOOP, LOW_MATCH, SAME_CAPTION, SEVERITY
+from tellapart.captioning.gate import EMPTY, LOOP, LOW_MATCH, OPENER, SAME_CAPTION, SEVERITY
 from tellapart.captioning.outputs import webdataset
 from tellapart.captioning.outputs.base import image_ids
 from tellapart.captioning.outputs.files import CocoResults, Csv, JsonLines, Parquet
@@ -399,6 +400,12 @@ def test_a_caption_of_too_many_images_is_flagged():
     assert flags(numbered(said), checks=(EMPTY,)) == [()] * 21
     assert flags(numbered([""] * 50)) == [()] * 50, "an empty caption has a flag of its own"
     assert (same_limit(100), same_limit(100_000)) == (10, 100)
+
+
+def test_flags_are_worst_first_wherever_they_come_from():
+    matches = [0.1, *np.random.default_rng(0).normal(0.8, 0.05, 400).tolist()]
+    made = [(item, replace(caption, flags=(OPENER,))) for item, caption in numbered(["a"] * 401, matches)]
+    assert flags(made, checks=SEVERITY)[0] == (LOW_MATCH, SAME_CAPTION, OPENER)
 
 
 def test_captions_that_fit_far_worse_than_the_rest_are_flagged():

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
@@ -79,7 +80,7 @@ def judged(
             caption = caption.flagged(SAME_CAPTION)
         if lowest is not None and caption.match is not None and caption.match < lowest:
             caption = caption.flagged(LOW_MATCH)
-        judged.append((item, caption))
+        judged.append((item, replace(caption, flags=tuple(sorted(caption.flags, key=SEVERITY.index)))))
     return judged
 
 

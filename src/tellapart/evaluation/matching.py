@@ -58,7 +58,7 @@ class Matched:
         }
 
     def left_out(self) -> str:
-        """The same where the rest is scored: of several captions of an image the first counts."""
+        """What is not scored where the rest is; of several captions of an image the first counts."""
         once = replace(self, duplicates=[])
         parts = [] if once.fits else [f"left out: {once.misfit()}"]
         if self.duplicates:
