@@ -138,7 +138,7 @@ def test_the_objective_trains_the_discriminator_alone(parts):
     losses, _ = objective.discriminator.loss(sides.real, sides.fake)
     assert float(piece.loss.detach()) == pytest.approx(float(losses.detach().sum()))
     assert float(piece.weight) == 12
-    with pytest.raises(UsageError, match="image 'lonely' has none: leave it out"):
+    with pytest.raises(UsageError, match="image 'lonely' has no caption"):
         objective.collect(Batch(["lonely"], [[" "]]), 0)
 
 
