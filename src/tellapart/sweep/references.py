@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.sweep.trainings import Resolved, evaluation_of, option
 from tellapart.world import load_scenes
@@ -29,24 +25,16 @@ def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = Fals
         split: part of the data.
         meteor: also measure METEOR.
     """
-    evaluation = evaluation_of(recipe, split=split)
+    evaluation = evaluation_of(recipe, split=split, meteor=meteor)
     rows = [evaluation.human(), evaluation.empty()]
     if on_world(recipe):
         full = _full_descriptions(str(option(recipe, "data.path")), split, option(recipe, "data.size"))
         note = "every attribute of every object, in the references' grammar"
         rows.insert(1, evaluation.score(full, name="full description", note=note))
-    if not meteor:
-        return rows
-    references = evaluation.dataset.references
-    others = {image_id: texts[1:] for image_id, texts in references.items()}  # the first is the human row's caption
-    return [_with_meteor(row, others if row is rows[0] else references) for row in rows]
+    return rows
 
 
 def _full_descriptions(path: str, split: str, size: str) -> dict[str, str]:
     if path == "world/video":
         return {clip_id: describe_clip(moving) for clip_id, moving in load_moving_scenes(split, size=size).items()}
     return {image_id: full_description(scene) for image_id, scene in load_scenes(split, size=size).items()}
-
-
-def _with_meteor(row: EvaluationResult, references: Mapping[str, Sequence[str]]) -> EvaluationResult:
-    return replace(row, metrics=row.metrics | MeteorMeasure(references)(row.captions)[0])

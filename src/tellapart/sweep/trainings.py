@@ -162,8 +162,9 @@ def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: s
 
 
 def evaluation_of(recipe: Resolved, *, split: str, meteor: bool = False) -> Evaluation:
-    """The evaluation of a recipe on a split, for captions that are not sampled."""
-    evaluation = Recipe.load(recipe, {"evaluation.split": split, "evaluation.meteor": meteor}).build().evaluate
+    """The evaluation of a recipe on a split, for captions that are not sampled; with ``meteor`` also by METEOR."""
+    further = {"evaluation.meteor": True} if meteor else {}
+    evaluation = Recipe.load(recipe, {"evaluation.split": split, **further}).build().evaluate
     assert evaluation is not None, "the evaluation has a split"
     return evaluation
 

@@ -19,7 +19,15 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from tellapart.errors import UsageError, quoted, reason_of
-from tellapart.files import checkpoints, disk_errors, fresh_folder, read_json, remove_half_written, write_json
+from tellapart.files import (
+    checkpoints,
+    disk_errors,
+    fresh_folder,
+    put_back,
+    read_json,
+    remove_half_written,
+    write_json,
+)
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.training.optim import Optimizer
@@ -368,11 +376,14 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             )
 
 
+def put_back_replaced(output_dir: Path) -> None:
+    """Give checkpoints and ``best/`` their names again that a killed process was about to replace."""
+    for old in output_dir.glob(".*.replaced"):
+        put_back(old.with_name(old.name.removeprefix(".").removesuffix(".replaced")))
+
+
 def tidy(output_dir: Path) -> None:
-    """Remove what a killed process left half-written, and put back a folder it was about to replace."""
-    replaced = output_dir / ".best.replaced"
-    if replaced.is_dir() and not (output_dir / "best").exists():
-        replaced.rename(output_dir / "best")
+    """Remove what a killed process left half-written; what it was about to replace was put back before."""
     for pattern in (".checkpoint-*", ".best.*"):
         for left in output_dir.glob(pattern):
             shutil.rmtree(left, ignore_errors=True)

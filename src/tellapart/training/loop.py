@@ -138,6 +138,7 @@ class _Training:
         interval = config.lr_interval(len(data), cut.effective_batch_size)
         optimizer = Optimizer(objective, config, total, interval)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
+        _put_back(config, devices)
         state = checkpoint.resume(config, fresh, optimizer, total)
         if state.step == 0:
             with shards.gathered(), _precision(config, devices):
@@ -375,6 +376,13 @@ class _Training:
 
     def _epoch(self, step: int) -> float:
         return step * self.cut.effective_batch_size / len(self.data)
+
+
+def _put_back(config: TrainConfig, devices: Devices) -> None:
+    """Have what a killed process was about to replace in its place, before any process looks there."""
+    if devices.is_main:
+        checkpoint.put_back_replaced(config.output_dir)
+    devices.wait()
 
 
 def _seed_all(seed: int) -> None:

@@ -82,7 +82,7 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
     def image_token(self) -> int:
         """The token of one query; checkpoints from before it was written down have it in their tokenizer."""
         known = self.tokenizer.get_vocab().get("<image>")
-        return first_given("image_token_index", [self.model.config.image_token_index, known])
+        return first_given("image", [self.model.config.image_token_index, known])
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The vision model's last hidden state, and the same prompt for every image."""

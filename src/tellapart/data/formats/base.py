@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tellapart.data.captions import field, read_json, require_id, require_unicode
+from tellapart.data.captions import field, read_json, require_id
 from tellapart.data.clips import on_disk
 from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
@@ -266,5 +266,4 @@ def identifier(record: Any, key: str, path: Path, what: str) -> str:
     """
     value = field(record, key, path, what, (int, str))
     require_id(value, path, what, key=key)
-    require_unicode(str(value), path, f"{key!r} of {what}")
     return str(value)
