@@ -6,6 +6,7 @@ import io
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from captioning.captioning_fakes import items
 from tellapart.captioning.batching import WINDOW, batches, shape_key, upright_size
 from tellapart.captioning.read import Read, Reader, read_ahead, taking
 from tellapart.captioning.records import Item
+from tellapart.data.clips import ArrayClip, FrameFiles
 from tellapart.data.images import ArrayImage, EncodedImage, ImageFile
 
 
@@ -61,6 +63,18 @@ def test_sizes_are_those_of_upright_images(tmp_path):
     assert upright_size(ImageFile(tmp_path / "x.jpg")) == (20, 40)
     assert upright_size(EncodedImage(b"no image", "x")) == (0, 0)
     assert upright_size(ImageFile(tmp_path / "absent.jpg")) == (0, 0)
+
+
+def test_nothing_is_encoded_to_learn_a_size(tmp_path, monkeypatch):
+    (tmp_path / "x.jpg").write_bytes(encoded(40, 20, 6).data)
+    shown = [
+        ArrayImage(np.zeros((20, 40, 3), np.uint8)),
+        ArrayClip("x", np.zeros((2, 20, 40, 3), np.uint8)),
+        FrameFiles((tmp_path / "x.jpg", tmp_path / "absent.jpg")),
+    ]
+    for kind in (ArrayImage, ArrayClip, FrameFiles):
+        monkeypatch.setattr(kind, "read", lambda _: pytest.fail("it was encoded"))
+    assert [upright_size(image) for image in shown] == [(40, 20), (40, 20), (20, 40)]
     assert shape_key((0, 0)) == shape_key((1, 1))
 
 

@@ -94,6 +94,20 @@ def test_a_row_a_caption_and_paths_of_images(tmp_path):
         load_dataset(made(tmp_path, words=["x"]), split="train")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_different_images_of_one_id_on_disk_are_refused(named, tmp_path):
+    """The second was dropped, and its caption went to the first."""
+    files = [picture(tmp_path / f"{shade}.png", shade) for shade in (1, 2)]
+    cells = [{"path": str(file) if named else None, "bytes": None if named else file.read_bytes()} for file in files]
+    features = datasets.Features({"image": datasets.Image(), "image_id": datasets.Value("string")})
+    for place, images in enumerate(([cells[0], cells[0]], cells)):
+        rows = datasets.Dataset.from_dict({"image": images, "image_id": ["a", "a"]}, features=features)
+        rows.save_to_disk(str(tmp_path / str(place)))
+    assert load_dataset(tmp_path / "0", split="train").ids == ["a"]
+    with pytest.raises(UsageError, match="two different images have the id 'a', the later one in row 1"):
+        load_dataset(tmp_path / "1", split="train")
+
+
 def test_names_on_the_hub(tmp_path, monkeypatch):
     """The hub itself is out of reach: the library's two functions answer from a folder."""
     file = picture(tmp_path / "a.png")

@@ -21,12 +21,12 @@ from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
 from tellapart.recipe.build import check_together
 from tellapart.recipe.flags import NoValue, split_words
-from tellapart.recipe.images import check_metrics
 from tellapart.recipe.models import load_data
 from tellapart.recipe.options import Text
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
+from tellapart.recipe.selection import check_metrics
 from tellapart.recipe.shipped import find_recipe
 from tellapart.recipe.words import TrainFlags
 
@@ -434,23 +434,38 @@ def test_no_checkpoint_is_selected_for_a_worse_value(training, sentence):
 
 
 @pytest.mark.parametrize(
-    ("training", "option"),
+    ("training", "remedy"),
     [
-        ({"metric_for_best_model": "METEOR"}, "meteor"),
-        ({"metric_for_best_model": "PAC-S"}, "pac"),
-        ({"metric_for_best_model": "eval_perplexity", "greater_is_better": False}, "language_model"),
-        ({"metric_for_best_model": "rs5_CIDEr"}, "samples"),
-        ({"best_floor": {"judge_MRR": 0.9}}, "judge"),
+        ({"metric_for_best_model": "METEOR"}, "set evaluation.meteor"),
+        ({"metric_for_best_model": "PAC-S"}, "set evaluation.pac"),
+        ({"metric_for_best_model": "eval_perplexity", "greater_is_better": False}, "set evaluation.language_model"),
+        ({"metric_for_best_model": "rs5_CIDEr"}, "set evaluation.samples to 5"),
+        ({"metric_for_best_model": "bs2_Div-1"}, "set evaluation.samples to 2"),
+        ({"best_floor": {"judge_MRR": 0.9}}, "set evaluation.judge"),
+        ({"metric_for_best_model": "other_R@1"}, "its retrievers are listener, judge"),
+        ({"metric_for_best_model": "own_listener_human_R@1"}, "method dico has no listener of its own"),
+        ({"metric_for_best_model": "object_recall"}, "only tellapart score does"),
+        ({"metric_for_best_model": "motion"}, "only that of world/video does"),
     ],
 )
-def test_a_checkpoint_is_selected_by_what_the_evaluation_measures(training, option):
+def test_a_checkpoint_is_selected_by_what_the_evaluation_measures(training, remedy):
     """It was told after the first evaluation only."""
-    values = {f"training.{name}": value for name, value in training.items()} | {"evaluation.judge": None}
-    with pytest.raises(UsageError, match=rf"which the evaluation does not measure: set evaluation\.{option}"):
+    values = {f"training.{name}": value for name, value in training.items()}
+    values |= {"evaluation.judge": None, "evaluation.samples": 3}
+    with pytest.raises(UsageError, match=f"which the evaluation does not measure: {re.escape(remedy)}"):
         check_metrics(Recipe.load("world_ved_dico", values))
     check_metrics(
         Recipe.load("world_ved_dico", {"training.metric_for_best_model": "METEOR", "evaluation.meteor": True})
     )
+    own = Recipe.load("world_ved_psst", {"training.metric_for_best_model": "own_listener_human_R@1"})
+    check_metrics(own)
+    check_metrics(own.replaced({"evaluation.samples": 3, "training.metric_for_best_model": "rs3_CIDEr"}))
+    photos = {"evaluation.path": "photos.json", "training.metric_for_best_model": "exact_recall@1"}
+    with pytest.raises(UsageError, match="measure: only that of the built-in world does"):
+        check_metrics(own.replaced(photos))
+    unheard = {"data.path": "photos", "training.metric_for_best_model": "listener_R@1"}
+    with pytest.raises(UsageError, match=r"measure: set evaluation\.listener"):
+        check_metrics(Recipe.load("coco_blip_xe", {**unheard, "evaluation.listener": None, "listener.path": None}))
 
 
 @pytest.mark.parametrize("path", ["world", "world/video"])

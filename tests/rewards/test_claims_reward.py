@@ -161,6 +161,19 @@ def test_claims_of_the_world_are_exact():
     assert verifier.verify(["x"], [claims]) == [[True, True, True, False]]
 
 
+def test_claims_of_counted_objects_keep_what_tells_them_from_others():
+    stars = (("small", 0, 0), ("small", 0, 1), ("large", 1, 0))
+    scene = Scene(tuple(SceneObject("star", "red", size, "plain", *cell) for size, *cell in stars), "gray")
+    claims = exact_claims("two small red stars above a large star")
+    assert [claim.text for claim in claims] == [
+        "two small red stars",
+        "a star",
+        "a large star",
+        "two small red stars above a star",
+    ]
+    assert SceneVerifier({"x": scene}).verify(["x"], [claims]) == [[True] * 4]
+
+
 def test_full_descriptions_are_precise_and_complete():
     scenes = {str(i): draw_scene(random.Random(i)) for i in range(40)}
     captions = {name: full_description(scene) for name, scene in scenes.items()}

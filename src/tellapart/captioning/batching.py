@@ -13,8 +13,8 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from tellapart.captioning.records import Item
-from tellapart.data.clips import ClipFile, PackedClip
-from tellapart.data.images import ImageFile, ImageSource
+from tellapart.data.clips import ArrayClip, ClipFile, FrameFiles, PackedClip
+from tellapart.data.images import ArrayImage, ImageFile, ImageSource
 from tellapart.data.remote.images import RemoteImage
 
 WINDOW = 16
@@ -55,12 +55,17 @@ def upright_size(image: ImageSource) -> tuple[int, int]:
     """Width and height as the image is shown, from its header; (0, 0) if that cannot be read.
 
     Also of clips, and of remote images, in the cache or not: their batches are then the same in every run, and none waits for
-    the network.
+    the network. Images in memory and clips of image files are not encoded for it; of the latter the first frame counts.
     """
     from PIL import Image
 
     if isinstance(image, RemoteImage | ClipFile | PackedClip):
         return 0, 0
+    if isinstance(image, ArrayImage | ArrayClip):
+        height, width = image.array.shape[-3:-1]
+        return width, height
+    if isinstance(image, FrameFiles):
+        return upright_size(ImageFile(image.paths[0]))
     try:
         if isinstance(image, ImageFile):
             if not image.path.is_file():  # opening a pipe would wait for ever

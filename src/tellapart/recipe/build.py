@@ -29,8 +29,6 @@ from tellapart.recipe import own_listener as owned
 from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
 from tellapart.recipe.images import (
-    check_metrics,
-    check_selection,
     read_further,
     training_data,
     training_images,
@@ -49,6 +47,7 @@ from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
 from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
+from tellapart.recipe.selection import check_metrics, check_selection
 from tellapart.recipe.sharding import check_sharding
 from tellapart.recipe.soft_listeners import load_retriever, tell_same
 from tellapart.training.start import two_pictures

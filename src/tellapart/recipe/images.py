@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ from tellapart.data.dataset import CaptionDataset, Collate, problems_of
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe, require_metric
 from tellapart.files import write_text
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 from tellapart.recipe.fingerprint import digest
@@ -32,10 +29,6 @@ Skipped = list[tuple[str, str]]
 _NEED_ALL = {"own_listener", "neighbours", "discriminator", "gallery"}
 """What a method or a reward is given that has looked at every training image before the first step; not a listener that stays as
 it is, which reads the pictures of each batch."""
-
-
-_BY_REFERENCES = ("Bleu_", "METEOR", "ROUGE_L", "CIDEr", "SPICE")
-"""What names of metrics begin with that compare captions with human ones."""
 
 
 def training_images(
@@ -152,90 +145,6 @@ def read_further(parts: Parts) -> str:
             if path is not None and Path(path).expanduser().is_file():
                 found.append(digest(Path(path).expanduser()))
     return hashlib.sha256(json.dumps(found, default=vars).encode()).hexdigest() if found else ""
-
-
-def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
-    """Raise where a checkpoint is to be selected by human captions that the evaluation's images do not have.
-
-    Raises:
-        UsageError: naming the option and a metric that needs none.
-    """
-    for option, name in _selecting(recipe):
-        compares = name.startswith(_BY_REFERENCES) or "Ref" in name
-        if compares and not any(example.references for example in watched):
-            raise UsageError(
-                f"{option} names {name!r}, which compares with human captions, but {watched.name} has none: choose a "
-                "metric without references, such as listener_R@1."
-            )
-
-
-def check_metrics(recipe: Recipe) -> None:
-    """Raise where a checkpoint is to be selected by a metric that no evaluation gives, or for a worse value.
-
-    A recipe without an evaluation may run with one of its caller's.
-
-    Raises:
-        UsageError: naming the option, and the closest metric or all of them.
-    """
-    if recipe.evaluation.split is None and recipe.evaluation.held_out is None:
-        return
-    for option, name in _selecting(recipe):
-        try:
-            require_metric(name)
-        except UsageError as error:
-            raise UsageError(f"{option}: {error}") from None
-        _check_direction(recipe, option, name)
-        _check_measured(recipe, option, name)
-
-
-_MEASURED_BY = (
-    ("language_model", re.compile("perplexity$")),
-    ("grammar", re.compile("grammatical_head$")),
-    ("meteor", re.compile("METEOR$")),
-    ("pac", re.compile("(Ref)?PAC-S")),
-    ("itm", re.compile("ITM")),
-    ("vqa_score", re.compile("VQAScore$")),
-    ("claims", re.compile("claim")),
-    ("reader", re.compile("QA")),
-    ("judge", re.compile("judge_")),
-    ("samples", re.compile("(rs|bs)[0-9]+_")),
-)
-"""Options of the evaluation that give metrics, whose names begin so."""
-
-
-def _check_measured(recipe: Recipe, option: str, name: str) -> None:
-    """Raise where a checkpoint would be selected by a metric that the evaluation is not asked for. Without this the first
-    evaluation would raise, after all models were loaded."""
-    lacking = next(
-        (key for key, names in _MEASURED_BY if names.match(name) and not getattr(recipe.evaluation, key)), None
-    )
-    if lacking is not None:
-        raise UsageError(f"{option} names {name!r}, which the evaluation does not measure: set evaluation.{lacking}.")
-
-
-def _check_direction(recipe: Recipe, option: str, name: str) -> None:
-    """Raise where a checkpoint would be selected for a value that is worse than others."""
-    better = describe(name).better
-    if option == "best_floor" and better < 0:
-        raise UsageError(
-            f"best_floor names {name!r}, which is better when it is lower, and a floor keeps a value from falling: name "
-            "another metric."
-        )
-    if option != "best_floor" and better * (1 if recipe.training.greater_is_better else -1) < 0:
-        lower = better < 0
-        raise UsageError(
-            f"{option} names {name!r}, which is better when it is {'lower' if lower else 'higher'}: set "
-            f"greater_is_better to {'false' if lower else 'true'}."
-        )
-
-
-def _selecting(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Options that select a checkpoint, and the metrics that they name, without ``eval_``."""
-    training = recipe.training
-    if training.metric_for_best_model is not None:
-        yield "metric_for_best_model", training.metric_for_best_model.removeprefix("eval_")
-    for name in training.best_floor:
-        yield "best_floor", name.removeprefix("eval_")
 
 
 def told_problems(dataset: CaptionDataset) -> Skipped:

@@ -20,7 +20,8 @@ def exact_claims(caption: str) -> list[Claim]:
 
     Of each phrase: the object, each attribute and the place with its shape, and, if there are several, all of these together, so
     that "a small red circle" needs one circle that is both. Counts are claimed with all attributes. Of each relation: the two
-    phrases by colour and shape. And the background.
+    phrases by colour and shape, and counted ones with all attributes, since there may be more red circles than small red ones.
+    And the background.
 
     Example:
         >>> [claim.text for claim in exact_claims("a red circle above a star")]
@@ -58,7 +59,7 @@ def _of_phrase(phrase: NounPhrase) -> Iterator[Claim]:
 
 
 def _short(phrase: NounPhrase) -> NounPhrase:
-    return replace(phrase, size=None, texture=None, place=None)
+    return phrase if phrase.count > 1 else replace(phrase, size=None, texture=None, place=None)
 
 
 def _claim(kind: str, *phrases: NounPhrase, relation: str = "", background: str | None = None) -> Claim:

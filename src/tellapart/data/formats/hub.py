@@ -17,6 +17,7 @@ from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.cells import image_in
 from tellapart.data.formats.ids import encode_id
+from tellapart.data.formats.row_images import RowImages
 from tellapart.data.formats.rows import (
     IMAGE_COLUMNS,
     IMAGE_ID,
@@ -156,17 +157,19 @@ class Datasets(Layout):
         if image in kinds:
             rows = rows.cast_column(image, library.Image(decode=False))
         captions = choose_captions(rows.column_names, self.place.caption_column, path, needed=False)
-        found, sources = Gathered(path), dict[str, ImageSource]()
+        found, images = Gathered(path), RowImages[ImageSource](path)
         for number, (file, row) in enumerate(_light(rows, image, [captions, self.place.id_column, IMAGE_ID])):
             where = f"row {number}"
             given = id_cell(row, self.place.id_column, path, where)
             key = found.key(given, number, where)
             found.add(key, caption_cell(row.get(captions or ""), path, where), given, where)
+            source: ImageSource
             if image in kinds:
-                sources.setdefault(key, RowImage(rows, number, image, f"{path}/{Path(file or where).name}"))
+                source = RowImage(rows, number, image, f"{path}/{Path(file or where).name}")
             else:
-                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place, path))
-        return [Example(key, sources[key], tuple(own)) for key, own in found.items()]
+                source = image_in(str(file), self.place.images or self.place.folder, self.place, path)
+            images.add(key, source, file, where)
+        return [Example(key, images.of[key], tuple(own)) for key, own in found.items()]
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:

@@ -19,6 +19,7 @@ from tellapart.data.formats.base import Place, ReadOnly
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.cells import image_in, require_text
 from tellapart.data.formats.names import Readable
+from tellapart.data.formats.row_images import RowImages
 from tellapart.data.formats.rows import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -257,44 +258,6 @@ class JsonLines(_Table):
         yield from json_objects(path)
 
 
-_COMPARED = 16
-"""Images without a name that are compared in each file."""
-
-
-class _Sources:
-    """The images of one file by key, of which several rows may hold captions."""
-
-    def __init__(self, table: Path) -> None:
-        self.of: dict[str, ParquetImage] = {}
-        self._table, self._compared = table, 0
-
-    def add(self, key: str, image: ParquetImage, where: str, *, named: bool) -> None:
-        """Take in a row's image.
-
-        Args:
-            key: the image's.
-            image: of the row.
-            where: the row, for the message.
-            named: whether it names the image's own file; else the first few images that share a key are compared.
-
-        Raises:
-            UsageError: another image has its key.
-        """
-        first = self.of.setdefault(key, image)
-        if first is image:
-            return
-        self._compared += not named
-        if named:
-            same = first.member == image.member
-        else:
-            same = self._compared > _COMPARED or first.read() == image.read()
-        if not same:
-            raise UsageError(
-                f"{self._table}: two different images have the id {key!r}, the later one in {where}: correct the ids, or give "
-                "another id_column."
-            )
-
-
 class Parquet(_Table):
     """A ``.parquet`` file with paths, addresses or bytes of images, or a folder of them (also in its ``data``).
 
@@ -345,7 +308,7 @@ class Parquet(_Table):
         used = self._used(path, columns)
         captions = choose_captions(columns.names, place.caption_column, path, needed=place.captions_only)
         named = [f"{image}.{PATH}"] if image in columns.paths else []
-        found, sources = Gathered(path), _Sources(path)
+        found, images = Gathered(path), RowImages[ParquetImage](path)
         root = (place.images or path.parent) if place.base_of(path) is None else None
         for number, (group, row, values) in enumerate(rows_of(path, [*named, *used])):
             where = f"row {number + 1}"
@@ -355,5 +318,5 @@ class Parquet(_Table):
             found.add(key, texts, given, where)
             file = (values.get(image) or {}).get(PATH) if named else None
             source = ParquetImage(path, group, row, image, str(file or number), root)
-            sources.add(key, source, where, named=bool(file))
-        return [Example(key, sources.of[key], tuple(own)) for key, own in found.items()]
+            images.add(key, source, file, where)
+        return [Example(key, images.of[key], tuple(own)) for key, own in found.items()]
