@@ -403,6 +403,7 @@ REFUSED = [
     (["--min_match", "0.5"], "--min_match needs a listener"),
     (["--min_match", "0.5", "--listener", "x", "--gate", "loop,empty"], "which --gate loop,empty leaves out: name it"),
     (["--max_same", "3", "--gate", "empty"], "--max_same is for the fault same_caption, which --gate empty leaves out"),
+    (["--openers", "x", "--gate", "empty"], "which --gate empty does not look for: add opener there"),
     (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
     (["--resample_on", "loop", "--resample", "0"], "--resample 0 draws none"),

@@ -222,6 +222,10 @@ def test_models_are_refused_before_lookalikes_are_searched(materials, tmp_path, 
             "with a name of truth, likelihood, clip_s, fluency",
         ),
         (["--apart", "--listener", "x", "--apart_weights", "truth=nan"], "write NAME=NUMBER"),
+        (
+            ["--apart", "--listener", "x", "--verifier", "x", "--apart_weights", "truth=0"],
+            "--verifier tells what is true, which --apart_weights gives weight 0",
+        ),
         (["--apart", "--listener", "x", "--apart_weights", "truth=1e308"], "at most 1e+06"),
         (["--apart", "--listener", "x", "--apart_weights", "truth=2"], "which only a verifier tells: give --verifier"),
         (

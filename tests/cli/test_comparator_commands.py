@@ -161,6 +161,11 @@ def test_g_gan_without_noise(recipe, tmp_path):
     [
         ("sr_pl", ["--unlabelled.ranks", "[3, 9]"], "unlabelled.ranks is [3, 9], but there are 7 unlabelled images"),
         ("sr_pl", ["--unlabelled.path", "nowhere"], "nowhere does not exist: check the path."),
+        (
+            "sr_pl",
+            ["--unlabelled.path", "null", "--unlabelled.limit", "3"],
+            "unlabelled.path names no images, so the section's other options do",
+        ),
         ("sr_pl", ["--own_listener", "null"], "method sr_pl needs a listener of the captioner's own"),
         ("sr_pl", ["--own_listener.train", "all"], "method sr_pl leaves its listener as it is"),
         (

@@ -158,7 +158,7 @@ def test_recipes_of_other_methods_have_no_own_listener(materials, tmp_path):
     assert "own_listener" not in load_recipe([str(materials.recipe(tmp_path, "scst"))]).resolved
 
 
-def test_the_papers_own_models_a_recurrent_captioner_and_a_vse_on_features(materials, tmp_path):
+def test_the_papers_own_models_a_recurrent_captioner_and_a_vse_on_features(materials, tmp_path, capsys):
     """Att2in2, a VSE with its words, then both together; no picture is opened."""
     features, data = tmp_path / "features", str(materials.data)
     features.mkdir()
@@ -184,6 +184,7 @@ def test_the_papers_own_models_a_recurrent_captioner_and_a_vse_on_features(mater
     assert main(["train-listener", *listener, "--output_dir", vse, *common]) == 0
     both = ["--method", "psst", "--captioner.model_name_or_path", speaker, "--own_listener.path", vse]
     both += ["--reward.cider_d", "1", "--objective.max_new_tokens", "8", "--output_dir", joint]
+    assert "own_listener.train is for a CLIP" in said(capsys, ["train", *both, *common, "--own_listener.train", "all"])
     assert main(["train", *both, *common]) == 0
     before, after = (
         load_file(next(folder.glob("model.safetensors")))

@@ -447,6 +447,7 @@ def test_pretraining_with_spoilt_references(parts):
         ({"batch_size": 0}, "batch_size=0 must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be above 0"),
         ({"corrupted": 1.5}, "corrupted=1.5 must be from 0 to 1"),
+        ({"see_image": False}, "discriminator.see_image is for kind text, and mlp reads the image always"),
         ({"do_sample": True}, "do_sample with num_beams=5 is not supported: set num_beams=1"),
     ],
 )

@@ -19,7 +19,7 @@ from tellapart.captioning.defaults import (
     TOP_P_APART,
     WEIGHTS,
 )
-from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, load_openers
+from tellapart.captioning.gate import LOW_MATCH, OPENER, SAME_CAPTION, SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
@@ -439,6 +439,10 @@ def _check_apart(options: CaptionOptions) -> None:
     _check_apart_draw(options)
     if "truth" in weights_of(options) and options.verifier is None:
         raise UsageError("--apart_weights weighs truth, which only a verifier tells: give --verifier, or leave it out.")
+    if options.verifier is not None and weights_of(options).get("truth") == 0:
+        raise UsageError(
+            "--verifier tells what is true, which --apart_weights gives weight 0: leave one of the two out."
+        )
 
 
 def _check_apart_draw(options: CaptionOptions) -> None:
@@ -545,6 +549,11 @@ def _check_limits(options: CaptionOptions) -> None:
     if options.max_same is not None and SAME_CAPTION not in gate_checks(options):
         raise UsageError(
             f"--max_same is for the fault {SAME_CAPTION}, which --gate {options.gate} leaves out: name it, or give no --max_same."
+        )
+    if options.openers is not None and OPENER not in gate_checks(options) and not style_of(options).strip_openers:
+        raise UsageError(
+            f"--openers lists what captions should not begin with, which --gate {options.gate} does not look for: add "
+            f"{OPENER} there, or give --strip_openers."
         )
 
 

@@ -63,6 +63,10 @@ class DiscriminatorSettings:
                 f"discriminator.do_sample with num_beams={self.num_beams} is not supported: set num_beams=1, or leave "
                 "do_sample out."
             )
+        if not self.see_image and self.kind != "text":
+            raise UsageError(
+                f"discriminator.see_image is for kind text, and {self.kind} reads the image always: leave it out."
+            )
 
     def decoding(self) -> Decoding:
         """How the generated captions are drawn, one per image."""

@@ -62,7 +62,9 @@ def build_own_listener(parts: Parts, section: OwnListenerSection | None) -> OwnL
     own = load(
         section.path, parts.captioner, name=NAME, prefix=section.prefix, size=parts.size, features=parts.features
     )
-    if section.train == "all" and isinstance(own.listener, ClipListener):
+    if section.train == "all":
+        if not isinstance(own.listener, ClipListener):
+            raise UsageError(f"own_listener.train is for a CLIP, and {section.path} is none: leave it out.")
         for parameter in vision_parameters(own.listener):
             parameter.requires_grad_(True)
     if not _pictures(own):

@@ -489,6 +489,11 @@ def check_parts(recipe: Recipe) -> None:
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
     _check_neighbours_read(recipe)
+    unlabelled = recipe.parts.get("unlabelled")
+    if unlabelled is not None and unlabelled.path is None and unlabelled != type(unlabelled)():
+        raise UsageError(
+            "unlabelled.path names no images, so the section's other options do nothing: set it, or leave them out."
+        )
     if recipe.evaluation.pac_base is not None and recipe.evaluation.pac is None:
         raise UsageError("evaluation.pac_base is what the file of evaluation.pac was trained from: set that, too.")
 

@@ -108,7 +108,10 @@ def _remedy_of_listeners(recipe: Recipe, name: str) -> str:
     measured = None if _SAMPLED.match(name) else listener_metric(name)
     if measured is None:
         return ""
-    given = {"listener": recipe.evaluation.listener or recipe.listener.path, "judge": recipe.evaluation.judge}
+    given: dict[str, object] = {
+        "listener": recipe.evaluation.listener or recipe.listener.path,
+        "judge": recipe.evaluation.judge,
+    }
     given |= dict.fromkeys((OWN_LISTENER, _HUMAN), OWN_LISTENER in recipe.kind.needs)
     listener = measured[0]
     if given.get(listener):
