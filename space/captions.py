@@ -82,6 +82,7 @@ def likeness(listener: ClipListener, paths: Sequence[str | Path]) -> list[list[f
         UsageError: a photo cannot be read.
     """
     photos = as_dataset(paths)
-    listener.cache_images(photos)
-    vectors = listener.encode_ids(photos.ids)
+    with listener.other_images():
+        listener.cache_images(photos)
+        vectors = listener.encode_ids(photos.ids)
     return (vectors @ vectors.T).clamp(-1, 1).tolist()

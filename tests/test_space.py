@@ -56,6 +56,18 @@ def test_every_photo_gets_a_caption_and_a_rival(space, apart, photos):
     assert found[3].caption == ""
 
 
+def test_the_next_request_may_name_other_photos_alike(space, apart, photos):
+    """An id was that of the first photo uploaded under it until the process ended."""
+    captions = space("captions")
+    first = captions.describe(apart, photos), captions.likeness(apart.listener, photos)
+    changed = list(reversed(photos))
+    again = captions.describe(apart, changed), captions.likeness(apart.listener, changed)
+    assert [one.caption for one in again[0]] == [one.caption for one in reversed(first[0])]
+    assert again[1][0][1] == pytest.approx(first[1][3][2])
+    with pytest.raises(UsageError, match="has no embedding of image"):
+        apart.listener.encode_ids(["1: photo.png"])
+
+
 def test_likeness_is_the_matrix_of_cosines(space, apart, photos):
     captions = space("captions")
     alike = captions.likeness(apart.listener, photos)

@@ -260,7 +260,7 @@ def test_a_shard_whose_file_was_cut_is_captioned_again(change, where, shards, tm
         folder.write("00000.tar", whole[: len(whole) // 2])
     redone = int(change != "as before")
     assert output.done() == {"00000.tar", "00001.tar"} - ({"00000.tar"} if redone else set())
-    assert output.is_done("00000.tar") == (where == "here" and not redone)
+    assert output.is_done("00000.tar", shards[0]) == (where == "here" and not redone)
     assert len(list(output.parts())) == 2 - redone
     outcome = caption_shards(shards[:2], build_opening, output, shard_job(), silent)
     assert (outcome.before, outcome.done) == (2 - redone, redone)
@@ -288,6 +288,40 @@ def test_a_damaged_shard_is_captioned_again_once_it_is_repaired(where, tmp_path,
     assert captioned() == (1, 0, 0, 0)
     assert len(captions_in(output)) == 10
     assert len(output.folder.names("review")) == 1, "one review part, and no note of damage"
+
+
+@pytest.mark.parametrize("where", ["here", "memory"])
+def test_a_shard_that_was_replaced_or_grew_is_captioned_again(where, tmp_path, memory, caplog):
+    """Captions of the former images stayed, and those of new ones never came."""
+    base = str(tmp_path) if where == "here" else "memory://bucket"
+    source, output = Folder(base), ShardFolder.begin(Folder(f"{base}/out"), SETTINGS)
+    for number in range(3):
+        source.write(f"{number:05}.tar", plain(10 * number, 10))
+    addresses = [source.at(f"{number:05}.tar") for number in range(3)]
+
+    def captioned() -> tuple[int, int]:
+        outcome = caption_shards(addresses, build_opening, output, shard_job(), silent)
+        return outcome.before, outcome.done
+
+    assert captioned() == (0, 3)
+    assert captioned() == (3, 0)
+    source.write("00000.tar", plain(50, 10))
+    source.write("00002.tar", plain(20, 13))
+    caplog.clear()
+    assert captioned() == (1, 2)
+    assert "00000.tar and 1 more have changed since captions were written" in caplog.text
+    assert captions_in(output) == [f"{number:05}" for number in (*range(50, 60), *range(10, 20), *range(20, 33))]
+    assert len(output.folder.names("review")) == 3
+    assert captioned() == (3, 0)
+
+
+def test_review_parts_of_earlier_versions_count(shards, tmp_path):
+    output = ShardFolder.begin(Folder(str(tmp_path / "out")), SETTINGS)
+    caption_shards(shards[:2], build_opening, output, shard_job(), silent)
+    for part in (tmp_path / "out" / "review").iterdir():
+        part.rename(part.with_name(part.stem.rpartition(".")[0] + ".json"))
+    outcome = caption_shards(shards[:2], build_opening, output, shard_job(), silent)
+    assert (outcome.before, outcome.done) == (2, 0)
 
 
 def test_nothing_but_failures_ends_it(tmp_path, output):

@@ -79,7 +79,8 @@ def test_shards_in_and_out_of_s3(s3, monkeypatch):
     assert [json.loads(line)["caption"] for line in lines] == [f"caption of {number:05}" for number in range(30)]
     assert merged(output.parts(), output.failed()).captioned == 30
     names = {name.removeprefix("bucket/out/") for name in s3.find("bucket/out")}
-    assert names == {"settings.json", *(f"{n:05}.jsonl" for n in range(3)), *map(output.part_name, output.done())}
+    parts = {output.part_name(f"{n:05}.jsonl", len(output.folder.read(f"{n:05}.jsonl")), shards[n]) for n in range(3)}
+    assert names == {"settings.json", *(f"{n:05}.jsonl" for n in range(3)), *parts}
     assert not [name for name in s3.find("bucket") if SECRET.encode() in s3.cat_file(name)]
 
 

@@ -347,12 +347,16 @@ class Apart:
         Raises:
             UsageError: fewer than two different pictures can be read.
         """
+        with self.listener.other_images():  # ids are those of this collection, not of earlier ones
+            return self._told_apart(_items(images))
+
+    def _told_apart(self, items: Sequence[Item]) -> list[Caption]:
+        """One caption per image, in order."""
         from tellapart.captioning.collection import Pace, caption_items
         from tellapart.captioning.draw import Drawer, Drawing
         from tellapart.captioning.read import Reader
         from tellapart.captioning.serve import Station
 
-        items = _items(images)
         near = readable_lookalikes(self.listener, items, self.lookalikes)
         comparison = self._compare(dict(zip(near.ids, near.of(near.ids), strict=True)))
         drawing = Drawing(

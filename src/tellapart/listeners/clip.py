@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -326,6 +327,16 @@ class ClipListener:
     def forget_images(self) -> None:
         """Drop the embeddings held in memory (those on disk stay), so that ids may name other pictures."""
         self._table = EmbeddingTable()
+
+    @contextmanager
+    def other_images(self) -> Iterator[None]:
+        """Within, no image is known and ids may name other pictures; afterwards those that were known are known again."""
+        before = self._table, self._table_of
+        self.forget_images()
+        try:
+            yield
+        finally:
+            self._table, self._table_of = before
 
     def _embed_and_store(self, missing: dict[str, NamedPicture], store: EmbeddingStore) -> dict[str, Tensor]:
         keys, done, opener = list(missing), dict[str, Tensor](), Opener.of(self.process)

@@ -181,7 +181,7 @@ class _Queue:
             return
         name = output_name(shard, self.job.kind)
         if answer is None:
-            if self.output.is_done(name):
+            if self.output.is_done(name, shard):
                 self.outcome.before += 1
             else:
                 self.outcome.elsewhere.append(name)
@@ -238,10 +238,14 @@ def caption_shards(
         UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
     """
     begun = time.monotonic()
-    still_damaged = output.reopen_repaired({output_name(shard, job.kind): shard for shard in shards})
+    reopened = output.reopen_changed({output_name(shard, job.kind): shard for shard in shards})
+    if reopened.changed:
+        first, count = reopened.changed[0], len(reopened.changed)
+        others = f" and {count - 1} more have" if count > 1 else " has"
+        logger.warning("note: %s%s changed since captions were written, which are written again.", first, others)
     done = output.done()
     left = deque(shard for shard in shards if output_name(shard, job.kind) not in done)
-    outcome = Outcome(before=len(shards) - len(left), still_damaged=still_damaged)
+    outcome = Outcome(before=len(shards) - len(left), still_damaged=reopened.damaged)
     queue = _Queue(left, output, job, outcome)
     if left:
         tries = _tries(queue, build, pool)

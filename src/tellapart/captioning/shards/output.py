@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tellapart.captioning.shards.parts import Part
-from tellapart.data.remote.folders import Folder, version_of
+from tellapart.data.remote.folders import Folder, version_of, versions_of
 from tellapart.errors import UsageError
 from tellapart.files import remove_half_written
 from tellapart.locks import Lock
@@ -22,21 +22,51 @@ CLAIMS = ".claims"
 _FAILED, _DAMAGED = ".failed.json", ".damaged.txt"
 
 
+class _PartName(NamedTuple):
+    """What the name of a review part says.
+
+    Attributes:
+        shard: the shard that it is of.
+        size: its bytes.
+        source: hash of the input's version; None in parts of earlier versions of tellapart.
+    """
+
+    shard: str
+    size: int
+    source: str | None
+
+
+class Reopened(NamedTuple):
+    """What changed since a folder was captioned.
+
+    Attributes:
+        changed: addresses of inputs that did, whose shards are captioned again.
+        damaged: addresses of inputs that were damaged and did not.
+    """
+
+    changed: list[str]
+    damaged: list[str]
+
+
 class ShardFolder:
     """Where shards of captions go.
 
-    A shard is done when its file is there, and its review part ``review/NAME.DIGEST.SIZE.json``, which is written after it.
+    A shard is done when its file is there, and its review part ``review/NAME.DIGEST.SIZE.INPUT.json``, which is written after it.
     The digest is that of the settings, so shards of other settings do not count. The size is that of the file in bytes, so a file
-    that was cut does not count. Of an input that was damaged, ``review/NAME.damaged.txt`` keeps the version, so that a
-    repaired one is captioned again.
+    that was cut does not count. ``INPUT`` is a hash of the input's version, so that one that was replaced, extended or repaired
+    is captioned again. ``review/NAME.damaged.txt`` is there if the input was damaged.
 
     Args:
         folder: the folder.
         digest: of the settings.
+
+    Attributes:
+        versions: address of an input -> its version, of those that ``reopen_changed`` was given.
     """
 
     def __init__(self, folder: Folder, digest: str) -> None:
         self.folder, self.digest = folder, digest
+        self.versions: dict[str, str] = {}
 
     @classmethod
     def begin(cls, folder: Folder, settings: Mapping[str, Any], *, overwrite: bool = False) -> ShardFolder:
@@ -88,57 +118,58 @@ class ShardFolder:
         """The folder that paths of images are relative to."""
         return self.folder.local if self.folder.local is not None else Path(self.folder.address)
 
-    def part_name(self, shard: str, size: int) -> str:
-        """Where the review part of a shard of some bytes is."""
-        return f"{REVIEW}/{shard}.{self.digest}.{size}.json"
+    def part_name(self, shard: str, size: int, source: str) -> str:
+        """Where the review part is of a shard of some bytes, made of the input at an address."""
+        return f"{REVIEW}/{shard}.{self.digest}.{size}.{self._stamp(source)}.json"
 
-    def _part_of(self, name: str) -> tuple[str, int] | None:
-        """The shard that a review part of these settings is of, and its bytes."""
-        found = re.fullmatch(rf"(.+)\.{self.digest}\.(\d+)\.json", name)
-        return None if found is None else (found[1], int(found[2]))
+    def _stamp(self, source: str) -> str:
+        version = self.versions[source] if source in self.versions else version_of(source)
+        return hashlib.sha256(version.encode()).hexdigest()[:8]
+
+    def _part_of(self, name: str) -> _PartName | None:
+        """What the name of a review part of these settings says."""
+        found = re.fullmatch(rf"(.+)\.{self.digest}\.(\d+)(?:\.([0-9a-f]{{8}}))?\.json", name)
+        return None if found is None else _PartName(found[1], int(found[2]), found[3])
 
     def _done(self) -> dict[str, str]:
         """Shard -> its review part, of the shards that are done: two listings."""
         names = sorted(self.folder.names(REVIEW))
         sizes = self.folder.sizes()
-        parts = [(name, part) for name in names if (part := self._part_of(name)) is not None and part[0] in sizes]
-        return {shard: f"{REVIEW}/{name}" for name, (shard, size) in parts if size == sizes[shard]}
+        parts = [(name, part) for name in names if (part := self._part_of(name)) is not None]
+        return {part.shard: f"{REVIEW}/{name}" for name, part in parts if part.size == sizes.get(part.shard)}
 
     def done(self) -> set[str]:
         """The shards that are done: two listings."""
         return set(self._done())
 
-    def is_done(self, shard: str) -> bool:
+    def is_done(self, shard: str, source: str) -> bool:
         """Whether a shard is done, of a folder on this machine; elsewhere the listing tells."""
         local = self.folder.local
         if local is None or not (local / shard).is_file():
             return False
-        return (local / self.part_name(shard, (local / shard).stat().st_size)).is_file()
+        return (local / self.part_name(shard, (local / shard).stat().st_size, source)).is_file()
 
-    def reopen_repaired(self, sources: Mapping[str, str]) -> list[str]:
-        """Have shards whose input was damaged count as not done, where the input has changed since.
+    def reopen_changed(self, sources: Mapping[str, str]) -> Reopened:
+        """Have shards count as not done whose input has changed since.
 
         Args:
             sources: shard -> address of its input.
 
-        Returns:
-            The addresses of the inputs that have not.
-
         Raises:
             UsageError: a store cannot be read.
         """
-        names, same = self.folder.names(REVIEW), []
-        for shard in sorted(name.removesuffix(_DAMAGED) for name in names if name.endswith(_DAMAGED)):
-            data = self.folder.read(f"{REVIEW}/{shard}{_DAMAGED}") if shard in sources else None
-            if data is None:
+        self.versions = versions_of(sources.values())
+        names, changed = self.folder.names(REVIEW), list[str]()
+        damaged = sorted(name.removesuffix(_DAMAGED) for name in names if name.endswith(_DAMAGED))
+        for name in sorted(names):
+            part = self._part_of(name)
+            if part is None or part.shard not in sources or (part.source is None and part.shard not in damaged):
                 continue
-            if data == version_of(sources[shard]).encode():
-                same.append(sources[shard])
-                continue
-            for name in names:
-                if (part := self._part_of(name)) is not None and part[0] == shard:
-                    self.folder.remove(f"{REVIEW}/{name}")
-        return same
+            if part.source != self._stamp(sources[part.shard]):
+                self.folder.remove(f"{REVIEW}/{name}")
+                changed.append(sources[part.shard])
+        same = [sources[shard] for shard in damaged if shard in sources and sources[shard] not in changed]
+        return Reopened(changed, same)
 
     def failed(self) -> dict[str, str]:
         """Shard -> why it was given up."""
@@ -173,15 +204,16 @@ class ShardFolder:
         if self.folder.local is not None:
             remove_half_written(self.folder.local, {shard})
             hidden = (name[1:].rpartition(".")[0] for name in self.folder.names(REVIEW) if name.startswith("."))
-            parts = {name for name in hidden if (self._part_of(name) or ("", 0))[0] == shard}
+            parts = {name for name in hidden if (found := self._part_of(name)) is not None and found.shard == shard}
             remove_half_written(self.folder.local / REVIEW, {f"{shard}{_FAILED}", f"{shard}{_DAMAGED}"} | parts)
+        stamp = self._stamp(source)
         with self.folder.writing(shard) as temporary:
             yield temporary
             size = temporary.stat().st_size
         part = finish()
         if part.damaged:  # before the part, which says that the shard is done
-            self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", version_of(source).encode())
-        self.folder.write(self.part_name(shard, size), part.as_json())
+            self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", str(part.damaged).encode())
+        self.folder.write(f"{REVIEW}/{shard}.{self.digest}.{size}.{stamp}.json", part.as_json())
         for ending in (_FAILED,) if part.damaged else (_FAILED, _DAMAGED):
             self.folder.remove(f"{REVIEW}/{shard}{ending}")
 

@@ -117,7 +117,7 @@ def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) ->
     name = output_name(shard, job.kind)
     try:
         with output.claim(name):
-            return None if output.is_done(name) else caption_shard(shard, station, output, job)
+            return None if output.is_done(name, shard) else caption_shard(shard, station, output, job)
     except TakenError:
         return None
     except StationError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 from tellapart.data.remote.addresses import scheme_of
-from tellapart.data.remote.stores import explained, filesystem_at, listed
+from tellapart.data.remote.stores import StoredFile, explained, filesystem_at, listed
 from tellapart.errors import UsageError
 from tellapart.files import beside
 
@@ -79,6 +79,26 @@ def version_of(address: str) -> str:
         about = Path(address).stat()
         return f"{about.st_size}-{about.st_mtime_ns}"
     return retried(lambda: listed(address))[0].version
+
+
+def versions_of(addresses: Iterable[str]) -> dict[str, str]:
+    """Address -> version of each file, as of ``version_of``; folders of stores are listed once.
+
+    Raises:
+        UsageError: a store cannot be asked, or a file is not there any more.
+        OSError: the same, of a path.
+    """
+    asked = list(addresses)
+    parents = {address.rpartition("/")[0] for address in asked if scheme_of(address) is not None}
+    stored = {file.url: file.version for parent in parents for file in _versions_in(parent)}
+    return {address: stored[address] if address in stored else version_of(address) for address in asked}
+
+
+def _versions_in(parent: str) -> list[StoredFile]:
+    try:
+        return retried(lambda: listed(parent, below=False))
+    except UsageError:  # a store may refuse to list what it lets read
+        return []
 
 
 class Folder:

@@ -80,8 +80,12 @@ def reading(url: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def listed(url: str) -> list[StoredFile]:
+def listed(url: str, *, below: bool = True) -> list[StoredFile]:
     """A file, the files that a pattern matches, or all files below a folder, sorted; hidden ones are skipped.
+
+    Args:
+        url: the address.
+        below: whether files in the folders of a folder belong to it.
 
     Raises:
         UsageError: there is nothing there, or the file system cannot be used.
@@ -91,7 +95,7 @@ def listed(url: str) -> list[StoredFile]:
         if has_magic(path):
             found: Mapping[str, Any] = filesystem.glob(path, detail=True)
         else:
-            found = filesystem.find(path, detail=True)  # of a file: itself
+            found = filesystem.find(path, maxdepth=None if below else 1, detail=True)  # of a file: itself
     files = [
         StoredFile(str(filesystem.unstrip_protocol(name)), _version(info))
         for name, info in sorted(found.items())
