@@ -30,8 +30,8 @@ class Chat:
     """What the server does and has seen.
 
     Args:
-        faults: what is done with the first requests about each image, one after another: drop, stall, garble, trickle, an HTTP
-            status; then it is answered.
+        faults: what is done with the first requests about each image, one after another: drop, stall, garble, trickle, one (of
+            several captions), half (a character), an HTTP status; then it is answered.
         always: size of an image -> what is done with every request about it.
         stall: seconds of a stall.
         key: that requests need.
@@ -112,6 +112,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "trickle":
             self._trickle(answer)
+        elif fault == "one":
+            self._send(200, json.dumps({"choices": choices[:1]}).encode())
+        elif fault == "half":
+            self._send(200, b'{"choices": [{"message": {"content": "a \\ud83d cat\\u0000"}, "finish_reason": "stop"}]}')
         elif fault == "garble":
             self._send(200, GARBLED[len(chat.requests) % len(GARBLED)])
         elif isinstance(fault, int):

@@ -113,6 +113,22 @@ def test_what_is_asked():
     assert rollout.image.tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_a_server_that_does_not_follow_n_is_asked_once_for_each_image_at_once():
+    """Each image was asked for six times, and paid."""
+    with serving(Chat(faults=("one",) * 9)) as chat:
+        captioner = captioner_of(chat, concurrency=1)
+        with pytest.raises(StationError, match="3 captions is answered with 1, so the server does not follow n"):
+            captioner.generate(batch_of(captioner, SIZES[:1]), replace(GREEDY, do_sample=True, num_return_sequences=3))
+        assert len(chat.requests) == 1
+
+
+def test_half_characters_and_nulls_are_left_out():
+    """Neither Parquet nor a text file takes the former: the run ended, and so did each that resumed it."""
+    with serving(Chat(faults=("half",))) as chat:
+        captioner = captioner_of(chat)
+        assert captioner.generate(batch_of(captioner, SIZES[:1]), GREEDY).texts == ["a  cat"]
+
+
 def test_images_are_made_smaller_and_padding_is_not_sent():
     with serving(Chat()) as chat:
         captioner = captioner_of(chat, image_size=64)

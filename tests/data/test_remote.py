@@ -6,6 +6,7 @@ import gzip
 import json
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -176,6 +177,25 @@ def test_limits_of_size_and_time(server, monkeypatch):
         fetch(f"{server.url}/endless", most=20_000, allow_private=True)
     with pytest.raises(FetchError, match=r"takes longer than 0\.2 seconds"):
         fetch(f"{server.url}/endless", most=10**9, allow_private=True, seconds=0.2)
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 102 Processing\r\n\r\n", b"x-a: b\r\n"], ids=["interim", "headers"])
+def test_an_answer_that_never_begins_is_given_up(sent, server, monkeypatch):
+    """Each line gave the server as much time again."""
+    monkeypatch.setattr(web, "HEAD_SECONDS", 0.3)
+
+    def drip(handler):
+        handler.wfile.write(b"" if sent.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n")
+        with suppress(OSError):
+            for _ in range(400):
+                handler.wfile.write(sent)
+                time.sleep(0.05)
+
+    server.answers["/drip"] = drip
+    with pytest.raises(FetchError, match="timed out|no whole answer in time"):
+        fetch(f"{server.url}/drip", most=10**9, allow_private=True)
+    assert server.times("/drip") == web.ATTEMPTS
+    assert fetch(f"{server.url}/0%20x.png", most=10**9, allow_private=True)
     monkeypatch.setattr(web, "READ_SECONDS", 0.1)
     server.answers["/slow"] = lambda handler: time.sleep(1)
     with pytest.raises(FetchError, match=r"/slow cannot be fetched \(.*\): check the address, or try again later"):

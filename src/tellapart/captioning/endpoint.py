@@ -74,7 +74,7 @@ class Endpoint:
         model: the name that the server knows it by.
         prompt: the question about each image; ``{context}`` is what is known of it.
         image_size: longest side in pixels of the JPEG that is sent; larger images are made smaller.
-        timeout: seconds that one request may take in all.
+        timeout: seconds that one request may take: to the first bytes of the answer, and to its last ones.
         concurrency: requests at once.
 
     Raises:
@@ -316,17 +316,28 @@ def _captions(data: bytes, count: int) -> list[tuple[str, bool]]:
 
     Raises:
         _PassingError: it is not such an answer.
+        StationError: it has another number of captions, for which the next request would be paid, too.
     """
     try:
         choices = sorted(json.loads(data)["choices"], key=lambda choice: int(choice.get("index", 0)))
         found = [(choice["message"].get("content"), choice.get("finish_reason")) for choice in choices]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _PassingError("an answer that is not a chat completion") from error
+    if not found:
+        raise _PassingError("an answer without captions")
     if len(found) != count:
-        raise _PassingError(f"an answer with {len(found)} captions instead of {count}")
+        raise StationError(
+            f"a request for {count} captions is answered with {len(found)}, so the server does not follow n: ask for one caption "
+            "per image, or serve the model by vLLM or SGLang."
+        )
     if not all(isinstance(text, str | None) for text, _ in found):
         raise _PassingError("an answer whose content is not text")
-    return [(text or "", reason == "stop") for text, reason in found]
+    return [(_written(text or ""), reason == "stop") for text, reason in found]
+
+
+def _written(text: str) -> str:
+    """The text without what no file holds: half characters, which JSON may name, and null characters."""
+    return text.encode(errors="ignore").decode().replace("\0", "")
 
 
 class EndpointDrawer(Drawer):

@@ -18,6 +18,7 @@ from tellapart.captioning.outputs.base import Output, record
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.formats.carry import suffix_of
 from tellapart.data.images import ImageError, PackedImage
+from tellapart.data.tars import members_within, reading_tar
 from tellapart.errors import UsageError
 from tellapart.files import beside, remove_half_written, write_text
 
@@ -136,8 +137,8 @@ class WebDataset(Output):
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
         """The members of a shard in their order, where each captioned sample has the new caption."""
         by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
-        with tarfile.open(archive, "r:") as tar:
-            members = [member for member in tar.getmembers() if member.isfile()]
+        with archive.open("rb") as file, reading_tar(file) as tar:
+            members = [member for member in members_within(tar) if member.isfile()]
             samples = _samples(members, by_place)
             keys = {member.offset_data: sample for member, sample in zip(members, samples, strict=True)}
             rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}

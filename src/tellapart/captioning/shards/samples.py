@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_
 from tellapart.data.remote.folders import reading_in_place
 from tellapart.data.remote.images import AT_ONCE, RemoteImage, UrlImage
 from tellapart.data.remote.stores import StoredImage
+from tellapart.data.tars import members_within, reading_tar
 from tellapart.errors import UsageError
 
 ENDINGS = (".tar", ".parquet")
@@ -187,20 +187,13 @@ def tar_samples(file: BinaryIO, name: str) -> Generator[Sample, None, None]:
 
 
 def _members(file: BinaryIO) -> Iterator[Member]:
-    length = file.seek(0, io.SEEK_END)
     file.seek(0)
-    with tarfile.open(fileobj=file, mode="r:") as archive:
-        for member in archive:
-            archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+    with reading_tar(file) as archive:
+        for member in members_within(archive):
             if not member.isfile() or member.name.rpartition("/")[2].startswith("."):
                 continue
-            if member.offset_data + member.size > length:
-                raise tarfile.ReadError(f"it ends in the middle of {printable(member.name)}")
             data = archive.extractfile(member)
             yield member.name, b"" if data is None else data.read()
-        file.seek(archive.offset)
-        if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:  # tarfile stops there without a word
-            raise tarfile.ReadError(f"no end, or a damaged header at byte {archive.offset}")
 
 
 def sample_of(shard: str, key: str, members: Sequence[Member]) -> Sample:

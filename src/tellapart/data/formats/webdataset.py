@@ -21,6 +21,7 @@ from tellapart.data.folder import is_image
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.rows import CAPTION_COLUMNS
+from tellapart.data.tars import members_within, reading_tar
 from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, read_json, write_text
@@ -66,23 +67,23 @@ def samples_of(path: Path, caption_column: str | None = None) -> list[Sample]:
         return [Sample(name, member, offset, size, tuple(captions)) for name, member, offset, size, captions in rows]
     except (OSError, ValueError, TypeError):  # not there, or damaged: read the archive
         pass
-    samples = list(_read(path, stat.st_size, caption_column))
+    samples = list(_read(path, caption_column))
     write_text(remembered, json.dumps([astuple(sample) for sample in samples]))
     return samples
 
 
-def _read(path: Path, length: int, caption_column: str | None) -> Iterator[Sample]:
+def _read(path: Path, caption_column: str | None) -> Iterator[Sample]:
     with path.open("rb") as data:
-        for key, members in _groups(path, data, length):
+        for key, members in _groups(path, data):
             yield _sample(path, data, key, members, caption_column)
 
 
-def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
+def _groups(path: Path, data: BinaryIO) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
     """Members that follow each other and share their name up to the first dot, by what comes after it."""
     key, members = "", dict[str, tarfile.TarInfo]()
     try:
-        with tarfile.open(fileobj=data, mode="r:") as archive:
-            for whole, ending, member in _members(path, archive, length):
+        with reading_tar(data) as archive:
+            for whole, ending, member in _members(path, archive):
                 if whole != key and members:
                     yield key, members
                     members = {}
@@ -90,9 +91,6 @@ def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict
                 if ending in members:
                     raise UsageError(f"{path} holds {member.name} twice for one key: remove one.")
                 members[ending] = member
-            data.seek(archive.offset)
-            if data.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:  # tarfile stops there without a word
-                raise tarfile.ReadError(f"no end, or a damaged header at byte {archive.offset}")
     except tarfile.TarError as error:
         raise UsageError(
             f"{path} is not a whole tar archive ({error}): unpack it if it is compressed, or get it again."
@@ -101,16 +99,13 @@ def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict
         yield key, members
 
 
-def _members(path: Path, archive: tarfile.TarFile, length: int) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+def _members(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
     """Files that are not hidden, by their key (folder and name up to the first dot) and ending in lower case."""
-    for member in archive:
-        archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+    for member in members_within(archive):
         folder, _, name = member.name.rpartition("/")
         if not member.isfile() or name.startswith("."):
             continue
         require_unicode(member.name, path, f"the name of {member.name!r}")
-        if member.offset_data + member.size > length:
-            raise tarfile.ReadError("unexpected end of data")
         base, _, ending = name.partition(".")
         yield f"{folder}/{base}".removeprefix("./").lstrip("/"), ending.lower(), member
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from socket import EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpcore2
 import httpx2
@@ -23,8 +25,8 @@ from tellapart.errors import UsageError
 T = TypeVar("T")
 
 SCHEMES = ("http", "https")
-CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
-"""Longest wait for a connection, and for the next bytes."""
+CONNECT_SECONDS, READ_SECONDS, HEAD_SECONDS = 10.0, 30.0, 60.0
+"""Longest wait for a connection, for the next bytes, and for the whole head of an answer."""
 ATTEMPTS = 3
 """Requests before an address is given up."""
 BACK_OFF, LONGEST_WAIT = 0.5, 10.0
@@ -208,8 +210,10 @@ def _answer(here: httpx2.URL, url: str, allow_private: bool, headers: Mapping[st
     ]
     waits = {"connect": CONNECT_SECONDS, "read": READ_SECONDS, "write": READ_SECONDS, "pool": None}
     try:
-        stream = _pool(os.getpid(), allow_private).stream("GET", target, headers=sent, extensions={"timeout": waits})
-        response = stream.__enter__()
+        known = _connections(os.getpid(), allow_private)
+        stream = known.pool.stream("GET", target, headers=sent, extensions={"timeout": waits})
+        with known.deadline.within(HEAD_SECONDS):
+            response = stream.__enter__()
     except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
         raise _PassingError(_words(error)) from error
     except FetchError as error:
@@ -248,15 +252,66 @@ def _words(error: Exception) -> str:
 # that resolve to one address when they are checked and to another when they are used.
 
 
+class Deadline(threading.local):
+    """Until when this thread reads: a time-out of reading begins again with every byte, so a head of single bytes has no end."""
+
+    until = math.inf
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Within, reading ends after so many seconds."""
+        self.until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self.until = math.inf
+
+    def left(self, timeout: float | None) -> float | None:
+        """The time-out of one more reading.
+
+        Raises:
+            httpcore2.ReadTimeout: there is no time left.
+        """
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout("no whole answer in time")
+        return timeout if math.isinf(left) else left if timeout is None else min(timeout, left)
+
+
+class _Bounded(httpcore2.NetworkStream):
+    """A connection whose readings a deadline ends."""
+
+    def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._deadline.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return _Bounded(self._stream.start_tls(ssl_context, server_hostname, timeout), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 class GuardedBackend(httpcore2.SyncBackend):
     """Connects to addresses that were checked.
 
     Args:
         allow_private: whether addresses that are not public are allowed.
+        deadline: ends reading.
     """
 
-    def __init__(self, allow_private: bool) -> None:
-        self.allow_private = allow_private
+    def __init__(self, allow_private: bool, deadline: Deadline) -> None:
+        self.allow_private, self.deadline = allow_private, deadline
 
     def connect_tcp(  # type: ignore[no-untyped-def]
         self, host: str, port: int, timeout: float | None = None, local_address: str | None = None, socket_options=None
@@ -269,7 +324,8 @@ class GuardedBackend(httpcore2.SyncBackend):
         error: Exception = httpcore2.ConnectError(f"{host} has no address")
         for address in addresses_of(host, port, allow_private=self.allow_private):
             try:
-                return super().connect_tcp(address, port, timeout, local_address, socket_options)
+                found = super().connect_tcp(address, port, timeout, local_address, socket_options)
+                return _Bounded(found, self.deadline)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failed:
                 error = failed
         raise error
@@ -333,13 +389,23 @@ def _inner(address: IPv6Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
 
 
+@dataclass(frozen=True)
+class _Connections:
+    """Those that are open, and what ends reading from them."""
+
+    pool: httpcore2.ConnectionPool
+    deadline: Deadline
+
+
 @lru_cache(maxsize=2)
-def _pool(process: int, allow_private: bool) -> httpcore2.ConnectionPool:
+def _connections(process: int, allow_private: bool) -> _Connections:
     """The connections of a process: one that was forked does not share its parent's."""
-    return httpcore2.ConnectionPool(
+    deadline = Deadline()
+    pool = httpcore2.ConnectionPool(
         ssl_context=httpx2.create_ssl_context(),
         max_connections=64,
         max_keepalive_connections=16,
         keepalive_expiry=5.0,
-        network_backend=GuardedBackend(allow_private),
+        network_backend=GuardedBackend(allow_private, deadline),
     )
+    return _Connections(pool, deadline)

@@ -15,6 +15,7 @@ from tellapart.data.folder import EXTENSIONS, below, is_image, walk
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import printable
+from tellapart.data.tars import members_within, reading_tar
 from tellapart.data.unlabelled.index import Files, Frames, Indexed, Members, Names, Part
 from tellapart.data.unlabelled.remembered import remembered
 from tellapart.data.unlabelled.videos import key_frames
@@ -43,18 +44,11 @@ def members_of(archive: Path, name: str) -> tuple[Members, str | None]:
 def _members(path: Path) -> dict[str, Any]:
     """Names, offsets and sizes of the images. One that comes twice counts at its last place, as when a tar is unpacked."""
     images: dict[str, tuple[int, int]] = {}
-    length = path.stat().st_size
     try:
-        with path.open("rb") as data, tarfile.open(fileobj=data, mode="r:") as archive:
-            for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
-                if member.offset_data + member.size > length:
-                    raise tarfile.ReadError(f"it ends in the middle of {member.name}")
+        with path.open("rb") as data, reading_tar(data) as archive:
+            for member in members_within(archive):
                 if member.isfile() and _is_picture(member.name):
                     images[member.name] = (member.offset_data, member.size)
-            data.seek(archive.offset)
-            if data.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:  # tarfile stops there without a word
-                raise tarfile.ReadError(f"no end, or a damaged header at byte {archive.offset}")
     except (tarfile.TarError, EOFError, ValueError) as error:
         return _found(
             images,
