@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,25 @@ def test_two_writers_of_one_file_do_not_share_what_they_write(tmp_path):
     with fresh_folder(tmp_path / "y") as first, fresh_folder(tmp_path / "y") as second:
         assert first != second
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.parametrize("locks", [True, False])
+def test_new_files_and_folders_follow_the_umask(tmp_path, monkeypatch, locks):
+    """What a person keeps from others was readable for all."""
+    if not locks:
+        monkeypatch.setattr("tellapart.files.fcntl", None)
+    before = os.umask(0o077)
+    try:
+        write_text(tmp_path / "x", "x")
+        with fresh_folder(tmp_path / "folder") as temporary:
+            (temporary / "y").touch()
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("x", "folder", "folder/y")]
+    assert modes == [0o600, 0o700, 0o600]
+    write_text(tmp_path / "z", "z")
+    assert stat.S_IMODE((tmp_path / "z").stat().st_mode) == 0o666 & ~before
 
 
 def test_a_link_in_the_way_of_a_temporary_file_is_not_followed(tmp_path):

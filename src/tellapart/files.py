@@ -57,7 +57,6 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         name, handle = _temporary_file(path)
         yield Path(name)
-        os.chmod(name, 0o644)
         if durable:
             to_disk(Path(name))
         os.replace(name, path)
@@ -76,6 +75,8 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 _REPLACED = "replaced"
 """Ending of a folder that is being replaced."""
+_USUAL = 0o666
+"""Mode of new files, of which the umask takes away."""
 _PARTIAL = "_partial"
 """Ending of temporary files and folders, unless two processes write the same thing at once."""
 
@@ -90,15 +91,15 @@ def _temporary_file(path: Path) -> tuple[str, int]:
     if fcntl is not None:
         own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
         with suppress(OSError):  # for one, the existing path is not a file
-            handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _USUAL)
             if _held(handle, own):
                 os.ftruncate(handle, 0)
                 return str(own), handle
         if handle >= 0:
             os.close(handle)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{stem}.")
-    os.close(handle)
-    return name, -1
+    name = path.with_name(f".{stem}.{uuid.uuid4().hex[:8]}")
+    os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, _USUAL))
+    return str(name), -1
 
 
 def _temporary_folder(path: Path) -> tuple[Path, int]:
@@ -107,7 +108,7 @@ def _temporary_folder(path: Path) -> tuple[Path, int]:
     if fcntl is not None:
         own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
         with suppress(OSError):
-            own.mkdir(mode=0o700, exist_ok=True)
+            own.mkdir(exist_ok=True)
             handle = os.open(own, os.O_RDONLY | os.O_NOFOLLOW)
             if _held(handle, own):
                 for left in own.iterdir():
@@ -115,7 +116,9 @@ def _temporary_folder(path: Path) -> tuple[Path, int]:
                 return own, handle
         if handle >= 0:
             os.close(handle)
-    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{stem}.")), -1
+    other = path.with_name(f".{stem}.{uuid.uuid4().hex[:8]}")
+    other.mkdir()
+    return other, -1
 
 
 def _held(handle: int, path: Path) -> bool:
@@ -361,7 +364,6 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def _require_whole(temporary: Path, handle: int, path: Path) -> None:
     """Raise where a temporary folder was removed, and made again by a writer without what was in it."""
-    os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
     if handle >= 0 and not _is(handle, temporary):
         raise UsageError(f"{path} was removed while it was being written: run the same command again.")
 

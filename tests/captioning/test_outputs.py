@@ -26,6 +26,7 @@ from tellapart.captioning.review import judged, low_limit, require_own_review, s
 from tellapart.data.images import EncodedImage, ImageFile
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
+from tellapart.evaluation.results import coco_results
 
 
 def png(colour: int) -> bytes:
@@ -94,8 +95,11 @@ def test_ids_of_coco_are_never_shared(photos):
     (photos / "b.png").write_bytes(png(9))
     items = plan([str(photos)])
     assert image_ids(items) == [42, str(photos / "b.png"), str(photos / "sub/b.png"), "c.d"]
-    known = [Item(name, EncodedImage(b"", "x.png"), "x.png") for name in ("7", "007", "seven")]
-    assert image_ids(known) == [7, "007", "seven"]
+    names = ("7", "007", "seven", "1" * 5000)  # Python reads no number of more than 4300 digits
+    known = [Item(name, EncodedImage(b"", "x.png"), "x.png") for name in names]
+    assert image_ids(known) == [7, *names[1:]]
+    assert [row["image_id"] for row in coco_results(dict.fromkeys(names, "a"))] == list(names)
+    assert [row["image_id"] for row in coco_results({"7": "a", "12": "b"})] == [7, 12]
 
 
 def test_photos_become_shards(photos, tmp_path, monkeypatch):
@@ -184,10 +188,13 @@ def test_a_table_keeps_a_name_with_a_carriage_return_in_one_row(photos):
     (photos / "a\rb.png").write_bytes(png(3))
     output = Csv(photos.parent / "x.csv")
     items = plan([str(photos)])
-    output.assemble([(item, Caption(item.id, f"number {place}")) for place, item in enumerate(items)])
+    rivals = [item.id for item in reversed(items)]
+    captions = [Caption(item.id, f"number {place}", rival=rivals[place]) for place, item in enumerate(items)]
+    output.assemble(list(zip(items, captions, strict=True)))
     with (photos.parent / "x.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [item.id for item in items]
+    assert [row["rival"] for row in rows] == rivals
 
 
 def test_a_replaced_photo_does_not_keep_the_caption_of_the_one_before(photos):
@@ -207,6 +214,16 @@ def test_an_empty_caption_appends_nothing(photos):
     output.target(item).write_text("human\n")
     output.apply(item, output.prepare(item, Caption(item.id, "")))
     assert output.target(item).read_text() == "human\n"
+
+
+def test_a_caption_is_appended_once(photos):
+    """Given again, the command appended it again, and the file is what a captioner may be trained on."""
+    output = Sidecars(photos, existing="append", mirrored=False)
+    item, *_ = plan([str(photos)])
+    output.target(item).write_text("human\n")
+    for caption in ("a dog", "a cat", "a dog"):
+        output.apply(item, output.prepare(item, Caption(item.id, caption)))
+    assert output.target(item).read_text() == "human\na dog\na cat\n"
 
 
 def test_a_table_for_spreadsheets_is_read_again(photos):
@@ -344,7 +361,7 @@ def test_no_cell_of_a_review_is_a_formula(tmp_path):
     item = Item("=1+1.png", EncodedImage(png(1), "=1+1.png"), "a.png")
     write_review(tmp_path / "r.csv", [(item, Caption(item.id, "@SUM(A1)", flags=("loop",)))], {}, [item])
     (row,) = list(csv.reader((tmp_path / "r.csv").open()))[1:]
-    assert row[:2] == ["'=1+1.png", "'@SUM(A1)"]
+    assert row[:3] == ["'=1+1.png", "'=1+1.png", "'@SUM(A1)"]
 
 
 def test_half_written_files_of_a_killed_run_go(photos):
@@ -355,22 +372,28 @@ def test_half_written_files_of_a_killed_run_go(photos):
 
 
 def test_the_review_lists_the_worst_first(tmp_path):
-    items = [Item(str(n), EncodedImage(b"", f"{n}.png"), f"{n}.png") for n in range(5)]
+    items = [Item(str(n), EncodedImage(b"", f"{n}.png"), f"{n}.png") for n in range(7)]
     made = [
         (items[0], Caption("0", "a dog", flags=("opener",))),
         (items[1], Caption("1", "", flags=("empty",))),
         (items[2], Caption("2", "A dog!", flags=("loop",), match=0.9)),
         (items[3], Caption("3", "a, cat", flags=("loop",), match=0.1)),
+        (items[4], Caption("4", "a red cup", flags=("confused",), match=0.1, margin=-0.01, rival="3")),
+        (items[5], Caption("5", "a cup", flags=("confused",), match=0.9, margin=-0.2, rival="=4")),
     ]
-    assert write_review(tmp_path / "review.csv", made, {"4": "4.png is no image: remove it."}, items) == 5
+    assert write_review(tmp_path / "review.csv", made, {"6": "6.png is no image: remove it."}, items) == 7
     assert (tmp_path / "review.csv").read_text().splitlines() == [
-        "photo,caption,reasons,match,occurrences",
-        "4.png,,unreadable: 4.png is no image: remove it.,,",
-        "1.png,,empty,,1",
-        '3.png,"a, cat",loop,0.1000,1',
-        "2.png,A dog!,loop,0.9000,2",
-        "0.png,a dog,opener,,2",
+        "photo,id,caption,reasons,match,margin,rival,occurrences",
+        "6.png,6,,unreadable: 6.png is no image: remove it.,,,,",
+        "1.png,1,,empty,,,,1",
+        '3.png,3,"a, cat",loop,0.1000,,,1',
+        "2.png,2,A dog!,loop,0.9000,,,2",
+        "5.png,5,a cup,confused,0.9000,-0.2000,'=4,1",
+        "4.png,4,a red cup,confused,0.1000,-0.0100,3,1",
+        "0.png,0,a dog,opener,,,,2",
     ]
+    require_own_review(tmp_path / "review.csv")
+    (tmp_path / "review.csv").write_text("photo,caption,reasons,match,occurrences\n")  # of an earlier version
     require_own_review(tmp_path / "review.csv")
     (tmp_path / "mine.csv").write_text("photo,caption,price\n")
     with pytest.raises(

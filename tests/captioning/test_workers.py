@@ -199,6 +199,43 @@ def test_a_worker_in_a_long_call_ends_with_the_main_process(tmp_path):
             os.kill(worker, signal.SIGKILL)
 
 
+STARTING = """
+import sys
+from pathlib import Path
+from tellapart.captioning.processes import started
+
+def works(connection):
+    Path(sys.argv[1], "worked").touch()
+
+if __name__ == "__main__":
+    Path(sys.argv[1], "starting").touch()
+    process, connection = started(works, (), ("slow",))
+    connection.poll(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is imported before a worker starts")
+def test_ctrl_c_ends_a_command_whose_workers_are_starting(tmp_path):
+    """It was ignored until what they need was imported, and then forgotten."""
+    (tmp_path / "starting.py").write_text(STARTING)
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\npathlib.Path(__file__).with_suffix('.seen').touch()\ntime.sleep(8)\n"
+    )
+    quiet = {
+        "start_new_session": True,
+        "stderr": subprocess.DEVNULL,
+        "env": {**os.environ, "PYTHONPATH": str(tmp_path)},
+    }
+    main = subprocess.Popen([sys.executable, tmp_path / "starting.py", tmp_path], **quiet)
+    wait_until((tmp_path / "slow.seen").exists)
+    os.killpg(main.pid, signal.SIGINT)
+    begun = time.monotonic()
+    assert main.wait(60) != 0
+    assert time.monotonic() - begun < 6
+    time.sleep(0.5)
+    assert not (tmp_path / "worked").exists()
+
+
 def alive(process: int) -> bool:
     try:
         return (

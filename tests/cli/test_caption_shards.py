@@ -58,7 +58,7 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     assert (code, "was begun with --prefix , not --prefix so" in remarks) == (2, True)
     code, _, remarks = caption("--merge", out)
     assert (code, "14 captions in 3 shards; 0 images without one" in remarks) == (0, True)
-    assert "14 captions in 3 shards" in (out / "review.html").read_text()
+    assert "Shards: 3. Captions: 14." in (out / "review.html").read_text()
     code, _, remarks = caption("--merge", out, "--max_same", "0")
     assert (code, "--max_same is 0: it must be at least 1" in remarks) == (2, True)
 

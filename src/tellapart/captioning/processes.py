@@ -30,13 +30,22 @@ def started(work: Callable[..., None], orders: Sequence[Any], imports: Sequence[
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(dict(os.environ), work, tuple(orders), theirs), daemon=True)
     main = threading.current_thread() is threading.main_thread()
-    # Ctrl-C goes to every process of the terminal: workers leave it to the main one, from their first moment on.
+    # Ctrl-C goes to every process of the terminal: workers leave it to the main one, from their first moment on. On Linux they
+    # have that from the process that they are forked from, and starting them takes as long as its imports.
+    forked = isinstance(context, ForkServerContext)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
     try:
-        process.start()
+        if forked:
+            from multiprocessing.forkserver import ensure_running
+
+            ensure_running()
+        else:
+            process.start()
     finally:
         if main:
             signal.signal(signal.SIGINT, before)
+    if forked:
+        process.start()
     theirs.close()
     return process, ours
 

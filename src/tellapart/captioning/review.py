@@ -7,18 +7,20 @@ import io
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
+from tellapart.captioning.gate import CONFUSED, LOW_MATCH, SAME_CAPTION, SEVERITY, words
 from tellapart.captioning.records import UNREADABLE, Item, Row
 from tellapart.errors import UsageError
 from tellapart.files import harmless_cell, write_text
 
-COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
+COLUMNS = ("photo", "id", "caption", "reasons", "match", "margin", "rival", "occurrences")
 """Readers of tables do not take the first column for an image: a review in a folder of images is not a data set."""
+EARLIER_COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
+"""Those of reviews of earlier versions, which may be replaced, too."""
 FEWEST_FOR_OUTLIERS = 50
 """Captions needed before outliers of likeness are reported."""
 
@@ -31,7 +33,7 @@ def require_own_review(path: Path) -> None:
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
         first = file.readline().rstrip(b"\r\n")
-        if first not in (b"", ",".join(COLUMNS).encode()):
+        if first not in (b"", *(",".join(columns).encode() for columns in (COLUMNS, EARLIER_COLUMNS))):
             raise UsageError(f"{path} is not a review of captions, and would be replaced by one: rename or move it.")
 
 
@@ -87,35 +89,66 @@ def judged(
 def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], items: Sequence[Item]) -> int:
     """Write the list of images to look at, worst first, and tell how long it is; without any, the file is removed.
 
-    First come images without a caption, then captions by their worst fault, then by the number of faults and by match.
+    First come images without a caption, then captions by their worst fault, then by the number of faults and by match; those that
+    are confused with another image by how little sets them apart.
     """
     often = occurrences(rows)
-    broken = [[item.image.name, "", f"{UNREADABLE}: {errors[item.id]}", "", ""] for item in items if item.id in errors]
+    broken = [
+        review_row(item.image.name, item.id, "", f"{UNREADABLE}: {errors[item.id]}")
+        for item in items
+        if item.id in errors
+    ]
     flagged = [(item, caption) for item, caption in rows if caption.flags]
     flagged.sort(key=_badness)
     lines = [
-        [
+        review_row(
             item.image.name,
+            item.id,
             caption.caption,
             " ".join(caption.flags),
-            "" if caption.match is None else f"{caption.match:.4f}",
-            str(often[same_words(caption.caption)]),
-        ]
+            match=caption.match,
+            margin=caption.margin,
+            rival=caption.rival or "",
+            occurrences=str(often[same_words(caption.caption)]),
+        )
         for item, caption in flagged
     ]
     if not broken and not lines:
         path.unlink(missing_ok=True)
         return 0
-    text = io.StringIO()
-    csv.writer(text).writerows([COLUMNS, *(map(harmless_cell, line) for line in [*broken, *lines])])
-    write_text(path, text.getvalue())
+    write_text(path, review_text([*broken, *lines]))
     return len(broken) + len(lines)
+
+
+def review_row(
+    photo: str,
+    image_id: str,
+    caption: str,
+    reasons: str,
+    *,
+    match: float | None = None,
+    margin: float | None = None,
+    rival: str = "",
+    occurrences: str = "",
+) -> list[str]:
+    """A row of a review, in the order of ``COLUMNS``, in which no text is a formula."""
+    texts = [harmless_cell(text) for text in (photo, image_id, caption, reasons)]
+    numbers = ["" if value is None else f"{value:.4f}" for value in (match, margin)]
+    return [*texts, *numbers, harmless_cell(rival), occurrences]
+
+
+def review_text(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as a file."""
+    text = io.StringIO()
+    csv.writer(text).writerows([COLUMNS, *rows])
+    return text.getvalue()
 
 
 def _badness(row: Row) -> tuple[int, int, float]:
     caption = row[1]
     worst = min(SEVERITY.index(flag) for flag in caption.flags)
-    return worst, -len(caption.flags), math.inf if caption.match is None else caption.match
+    value = caption.margin if SEVERITY[worst] == CONFUSED else caption.match
+    return worst, -len(caption.flags), math.inf if value is None else value
 
 
 def same_words(caption: str) -> str:

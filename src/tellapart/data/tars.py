@@ -15,7 +15,7 @@ class _Bounded(tarfile.TarInfo):
     """A header whose size is not negative: tarfile would step back and read the same header for ever."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> _Bounded:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Bounded:
         found = super().frombuf(buf, encoding, errors)
         _require_size(found)
         return found

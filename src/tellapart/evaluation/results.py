@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.data.formats.ids import as_number
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
@@ -181,8 +182,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 def coco_results(captions: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The captions in COCO's results format, row by row; image ids are numbers where all of them are."""
-    numeric = all(image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id for image_id in captions)
-    return ({"image_id": int(i) if numeric else i, "caption": caption} for i, caption in captions.items())
+    numeric = all(isinstance(as_number(image_id), int) for image_id in captions)
+    return ({"image_id": as_number(i) if numeric else i, "caption": caption} for i, caption in captions.items())
 
 
 def result_folders(run: Path) -> list[Path]:

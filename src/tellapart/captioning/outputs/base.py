@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.records import Caption, Item, Row
-from tellapart.data.formats.ids import image_id
+from tellapart.data.formats.ids import as_number, image_id
 from tellapart.files import remove_half_written
 
 
@@ -119,4 +119,4 @@ def image_ids(items: Sequence[Item]) -> list[str | int]:
 def _own_id(item: Item) -> str | int:
     if item.path is not None and item.id == str(item.path):
         return image_id(item.path)
-    return int(item.id) if item.id.isdecimal() and str(int(item.id)) == item.id else item.id
+    return as_number(item.id)

@@ -49,10 +49,9 @@ class Csv(_OneFile):
         quoting = csv.DictWriter(text, columns, quoting=csv.QUOTE_ALL, **how)
         writer.writeheader()
         for row in records:
+            cells = row | {"flags": " ".join(row.get("flags", ()))}
             # A carriage return in a name ends a row for readers, and is quoted only where lines end in one.
-            (quoting if "\r" in row["file_name"] + row["id"] else writer).writerow(
-                row | {"flags": " ".join(row.get("flags", ()))}
-            )
+            (quoting if any("\r" in str(cell) for cell in cells.values()) else writer).writerow(cells)
         write_text(self.place, text.getvalue())
         return len(rows)
 

@@ -25,7 +25,7 @@ class Sidecars(Output):
         place: folder for the sidecars, in which the images' folders are repeated; next to the images if it is theirs.
         extension: ending of a sidecar.
         existing: what becomes of a sidecar that is there: it stays and its image is not captioned, is overwritten, gets
-            the new caption as a further line, or is first copied to ``photo.txt.bak`` (or ``.bak1``, ...).
+            the new caption as a further line unless it has it, or is first copied to ``photo.txt.bak`` (or ``.bak1``, ...).
         mirrored: write below ``place`` instead of next to the images.
     """
 
@@ -110,6 +110,8 @@ class Sidecars(Output):
         if self.existing != "append":
             return caption
         before = _read(target).rstrip("\r\n")
+        if caption.caption in before.splitlines():  # of an earlier run
+            return replace(caption, text=before)
         return replace(caption, text="\n".join(filter(None, [before, caption.caption]))) if before else caption
 
     def apply(self, item: Item, caption: Caption) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import heapq
-import io
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -14,10 +12,9 @@ from typing import Any
 
 from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY
 from tellapart.captioning.records import UNREADABLE
-from tellapart.captioning.review import COLUMNS, FEWEST_FOR_OUTLIERS, same_limit
+from tellapart.captioning.review import FEWEST_FOR_OUTLIERS, review_row, review_text, same_limit
 from tellapart.captioning.shards.parts import LISTED, STEP, Part, badness
 from tellapart.data.remote.folders import Folder
-from tellapart.files import harmless_cell
 
 KEPT = 200_000
 """Different captions that are counted at once; beyond, the rarest are dropped."""
@@ -181,21 +178,15 @@ def write_reviews(folder: Folder, whole: Whole) -> None:
     """
     import jinja2
 
-    text = io.StringIO()
-    lines = [["", "", f"{UNREADABLE}: {error}", "", ""] for error in whole.errors]
+    lines = [review_row("", "", "", f"{UNREADABLE}: {error}") for error in whole.errors]
     lines += [
-        [
-            row["photo"],
-            row["caption"],
-            " ".join(row["flags"]),
-            "" if row["match"] is None else f"{row['match']:.4f}",
-            "",
-        ]
+        # parts of earlier versions have no ids
+        review_row(row["photo"], row.get("id", ""), row["caption"], " ".join(row["flags"]), match=row["match"])
         for row in whole.rows
     ]
-    lines += [["", caption, SAME_CAPTION, "", str(often)] for caption, often in list(whole.same.items())[:ROWS]]
-    csv.writer(text).writerows([COLUMNS, *(map(harmless_cell, line) for line in lines)])
-    folder.write("review.csv", text.getvalue().encode(errors="backslashreplace"))
+    same = list(whole.same.items())[:ROWS]
+    lines += [review_row("", "", caption, SAME_CAPTION, occurrences=str(often)) for caption, often in same]
+    folder.write("review.csv", review_text(lines).encode(errors="backslashreplace"))
     template = (files("tellapart.captioning.shards") / "review.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     page = environment.from_string(template).render(whole=whole, shown=LISTED)

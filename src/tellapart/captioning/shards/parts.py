@@ -63,6 +63,7 @@ class Part:
         self.captions[same_words(caption.caption)] += 1
         row = {
             "photo": item.image.name,
+            "id": item.id,
             "caption": caption.caption,
             "flags": list(caption.flags),
             "match": caption.match,
