@@ -162,7 +162,7 @@ def test_a_list_of_openers_of_ones_own(tmp_path):
     path.write_text("# nothing\n")
     with pytest.raises(UsageError, match=r"names no phrase"):
         load_openers(path)
-    with pytest.raises(UsageError, match=r"cannot be read"):
+    with pytest.raises(UsageError, match="does not exist: check the path"):
         load_openers(tmp_path / "absent.txt")
 
 

@@ -429,7 +429,7 @@ REFUSED = [
     (["--num_processes", "2", "--output", "x.jsonl", "--dry_run", "2"], "2 does not go with --dry_run"),
     (["--style", "long"], "one of plain, short, detailed, alt"),
     (["--batch_size", "0"], "--batch_size is 0: it must be at least 1"),
-    (["--openers", "absent.txt"], "absent.txt cannot be read"),
+    (["--openers", "absent.txt"], "absent.txt does not exist: check the path"),
 ]
 
 

@@ -51,6 +51,10 @@ def test_the_sentence():
     assert re.fullmatch(
         re.escape(f"clean tells images apart best: {figures}.") + r" Warnings .*: hacked \(\d\)\.", warned
     )
+    shade = run("shade", 20.04)
+    assert verdict([start, shade]).startswith(
+        "No captioner tells more images apart than xe; best of the others shade: "
+    )
     assert verdict([start]) == "xe: judge R@1 20.0, truthful % 100.0, CIDEr 125.0, words 6.0."
 
 

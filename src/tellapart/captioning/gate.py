@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.lengths import WORD, WordRange, count_words
 
 EMPTY, LOOP, PROMPT_ECHO, UNFINISHED = "empty", "loop", "prompt_echo", "unfinished"
@@ -115,8 +115,11 @@ def load_openers(path: Path | None = None) -> list[list[str]]:
     """
     try:
         text = (files("tellapart.captioning") / "openers.txt" if path is None else path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UsageError(f"the list of openers {path} does not exist: check the path.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the list of openers {path} cannot be read ({error}): give a text file.") from error
+        why = reason_of(error)
+        raise UsageError(f"the list of openers {path} cannot be read ({why}): give a text file.") from error
     phrases = [words(line) for line in text.splitlines() if not line.lstrip().startswith("#")]
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:

@@ -256,7 +256,10 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
     place = output.place
     remove_finished(output.work)
     if output.exists() and not options.overwrite and not output.work.is_dir():
-        raise UsageError(f"--output {place} exists: name another file, or give --overwrite to replace it.")
+        raise UsageError(
+            f"--output {place} exists: name another file, or give --overwrite to replace it. To caption only "
+            "what is new, give the new images, or --out sidecars, which keeps those that are there."
+        )
     output.work.parent.mkdir(parents=True, exist_ok=True)
     output.check(items)
     _require_no_context(output, items, options)
@@ -333,6 +336,7 @@ def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
     flagged = sum(bool(caption.flags) for _, caption in rows)
     reasons = ", ".join(f"{name} {often[name]}" for name in SEVERITY if often[name])
     told += f"; {flagged} flagged ({reasons})" if flagged else "; none flagged"
+    told += ", which --output lists" if flagged and not where else ""
     if where and not flagged:
         return f"{told}; {where} lists the unreadable images."
     return f"{told}: see {where}." if where else f"{told}."

@@ -34,7 +34,7 @@ def reading_tar(file: BinaryIO) -> Iterator[tarfile.TarFile]:
         file: opened, and one that can be sought in.
 
     Raises:
-        tarfile.TarError: it is no tar.
+        tarfile.TarError: the file is not a tar.
     """
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Bounded) as archive:
         yield archive

@@ -422,4 +422,4 @@ def as_usage_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise UsageError(f"{what}: {str(error).rstrip('.')}; change the recipe or the flag.") from error
+        raise UsageError(f"{what}: {str(error).rstrip('.')}; change that option.") from error

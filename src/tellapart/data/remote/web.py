@@ -259,7 +259,7 @@ class Deadline(threading.local):
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Within, reading ends after so many seconds."""
+        """Within, reading ends after ``seconds``."""
         self.until = time.monotonic() + seconds
         try:
             yield

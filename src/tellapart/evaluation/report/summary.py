@@ -66,10 +66,10 @@ def verdict(runs: Sequence[RunView]) -> str:
 
 
 def gains(runs: Sequence[RunView], row: int) -> bool:
-    """Whether a run tells more images apart than the first."""
-    key = deciding(runs)[0].key
-    before = runs[0].result.metrics[key]
-    return not math.isfinite(before) or runs[row].result.metrics[key] > before
+    """Whether a run tells more images apart than the first, by the figures as they are printed."""
+    column = deciding(runs)[0]
+    before, now = (run.result.metrics[column.key] for run in (runs[0], runs[row]))
+    return not math.isfinite(before) or (now > before and column.text(now) != column.text(before))
 
 
 def _warned(runs: Sequence[RunView]) -> str:
