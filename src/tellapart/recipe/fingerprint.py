@@ -111,6 +111,41 @@ def key_of(recipe: Recipe | ListenerRecipe, *further: object, sections: Sequence
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
+_DATA = {"path", "images", "features", "questions"}
+"""Last part of options that name data, where a section holds data rather than a model."""
+
+_HOW_MEASURED = (
+    *("split", "held_out", "path", "images", "features", "limit"),
+    *("num_beams", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens"),
+)
+"""Options of an evaluation that change every figure."""
+
+
+def contents_of(recipe: Recipe | ListenerRecipe) -> dict[str, str]:
+    """What a training is made of besides its data -> what changes with its content: models by option, plugin files, and the
+    revisions of method and rewards."""
+    named = {
+        name: value
+        for name, value in flat(recipe.resolved, recipe.schema).items()
+        if _names_content(name, value) and not _names_data(name)
+    }
+    found = {name: content_of(value, recipe.data.size) for name, value in named.items()}
+    found |= {f"the plugin {path.name}": digest(path) for path in recipe.catalogue.plugins}
+    return found | {f"what {name} computes": str(revision) for name, revision in recipe.revisions().items()}
+
+
+def _names_data(name: str) -> bool:
+    section, _, option = name.rpartition(".")
+    return section in ("data", "unlabelled", "evaluation") and option in _DATA
+
+
+def measured_by(recipe: Recipe | ListenerRecipe) -> str:
+    """12 hex digits of the images that an evaluation captions and of how it draws; adding a measure does not change them."""
+    section = recipe.resolved.get("evaluation") or {}
+    told = {name: section[name] for name in _HOW_MEASURED if name in section}
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
 def _by_content(value: Any, size: str, key: str = "") -> Any:
     """A value with the models and data that it names by content."""
     if isinstance(value, Mapping):

@@ -125,14 +125,24 @@ def check_evaluated(recipe: Recipe) -> None:
 def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData, watch: Any) -> Run:
     """Train what a recipe built, and keep the recipe with the run; a resume that is refused leaves the folder as it was."""
     from tellapart.captioners.modes import quiet
+    from tellapart.recipe.fingerprint import contents_of, measured_by
     from tellapart.training.loop import train as loop
 
     about = recipe.training.output_dir / "run.json"
     before = about.read_bytes() if about.is_file() else b""
     written = about.with_name(RECIPE_FILE)
+    contents, measured = contents_of(recipe) if is_main() else {}, measured_by(recipe)
     try:
         with quiet():
-            done = loop(objective, data, recipe.training, evaluate=watch, recipe=recipe.resolved)
+            done = loop(
+                objective,
+                data,
+                recipe.training,
+                evaluate=watch,
+                recipe=recipe.resolved,
+                contents=contents,
+                measured=measured,
+            )
     finally:
         if is_main() and about.is_file() and about.read_bytes() != before:
             write_text(written, recipe.to_yaml())

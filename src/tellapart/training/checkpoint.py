@@ -365,6 +365,13 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             f"{folder} is older than {later[-1]} in the same output_dir: remove the later ones, "
             "or choose another output_dir."
         )
+    _check_measured(folder, saved, now)
+    for what in sorted(saved.contents.keys() & now.contents.keys()):
+        if saved.contents[what] != now.contents[what]:
+            warnings.warn(
+                f"{what} has changed since {folder} was written: the run resumes, but not as it would have without stopping.",
+                stacklevel=2,
+            )
     free = _FREE | (_LENGTH if _level(saved.config) and _level(now.config) else set())
     free -= _CUT if now.config.get("dropout") else set()
     for name in sorted((set(saved.config) & set(now.config)) - free):
@@ -374,6 +381,29 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
                 f"{name} was {was} and is now {is_now}: the run resumes, but not as it would have without stopping.",
                 stacklevel=2,
             )
+
+
+def _check_measured(folder: Path, saved: State, now: State) -> None:
+    """Warn where evaluations measure otherwise than before.
+
+    Raises:
+        UsageError: an option compares them with those before.
+    """
+    if saved.measured in ("", now.measured):
+        return
+    option = "best_floor" if now.config.get("best_floor") else "on_hack"
+    if option == "best_floor" or now.config.get("on_hack", "warn") != "warn":
+        raise UsageError(
+            f"{folder} was evaluated by other options, and {option} compares with the start: resume with the former options of "
+            f"the evaluation, or without {option}."
+        )
+    chosen = (
+        ", and the best checkpoint is chosen among those that follow" if now.config.get("metric_for_best_model") else ""
+    )
+    warnings.warn(
+        f"evaluations up to step {saved.step} were made by other options: their figures do not compare with later ones{chosen}.",
+        stacklevel=2,
+    )
 
 
 def put_back_replaced(output_dir: Path) -> None:

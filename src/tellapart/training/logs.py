@@ -17,6 +17,7 @@ from tellapart.files import read_text, to_disk, write_text
 from tellapart.progress import Bar, bar
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
+from tellapart.verdicts.rules import EVAL_PREFIX
 
 
 class Means:
@@ -70,7 +71,7 @@ def _step_of(line: dict[str, Any]) -> float:
 
 
 def _is_evaluation(line: dict[str, Any]) -> bool:
-    return any(name.startswith("eval_") for name in line)
+    return any(name.startswith(EVAL_PREFIX) for name in line)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -107,6 +108,12 @@ class RunLog:
         if devices.is_main:
             write_text(self._path, "".join(json.dumps(line) + "\n" for line in self.history))
         devices.wait()
+
+    def evaluation_of(self, step: int) -> dict[str, float]:
+        """Metrics of the evaluation after a step, without ``eval_``; empty where none was logged."""
+        lines = [line for line in self.history if line.get("step") == step and _is_evaluation(line)]
+        values = [(name, value) for line in lines for name, value in line.items() if name.startswith(EVAL_PREFIX)]
+        return {name.removeprefix(EVAL_PREFIX): value for name, value in values if value is not None}
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Add a line. A value that is not finite becomes null, which every reader of JSON accepts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,8 @@ def train(
     *,
     evaluate: Evaluate | None = None,
     recipe: dict[str, Any] | None = None,
+    contents: Mapping[str, str] | None = None,
+    measured: str = "",
 ) -> Run:
     """Train every part of an objective that can learn.
 
@@ -61,6 +63,10 @@ def train(
         config: how to train.
         evaluate: called at the start, every ``eval_steps`` and at the end, with random numbers of its own.
         recipe: whatever made this run, stored in ``run.json``.
+        contents: what it is made of besides the data, such as models -> digest of its content; a resumed run warns where one
+            has changed.
+        measured: digest of how ``evaluate`` measures. A run that is resumed with another one selects among the evaluations
+            that follow.
 
     Raises:
         UsageError: options cannot be used together, or the checkpoint cannot be resumed from.
@@ -68,7 +74,7 @@ def train(
         KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written at the end of the step.
     """
     with denormals_flushed():
-        return _train(_Training.begin(objective, data, config, evaluate, recipe))
+        return _train(_Training.begin(objective, data, config, evaluate, recipe, (dict(contents or {}), measured)))
 
 
 def _train(training: _Training) -> Run:
@@ -117,7 +123,12 @@ class _Training:
 
     @staticmethod
     def begin(
-        objective: Any, data: TrainingData, config: TrainConfig, evaluator: Evaluate | None, recipe: dict | None
+        objective: Any,
+        data: TrainingData,
+        config: TrainConfig,
+        evaluator: Evaluate | None,
+        recipe: dict | None,
+        told: tuple[dict[str, str], str],
     ) -> _Training:
         """Everything ready for the first step, new or resumed."""
         check_together(objective, config, evaluator is not None)
@@ -137,7 +148,18 @@ class _Training:
             objective.to(devices.device)
         interval = config.lr_interval(len(data), cut.effective_batch_size)
         optimizer = Optimizer(objective, config, total, interval)
-        fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
+        contents, measured = told
+        fresh = State(
+            0,
+            0.0,
+            cut.effective_batch_size,
+            devices.world_size,
+            data.fingerprint(),
+            {},
+            config.to_dict(),
+            contents=contents,
+            measured=measured,
+        )
         _put_back(config, devices)
         state = checkpoint.resume(config, fresh, optimizer, total)
         if state.step == 0:
@@ -150,14 +172,13 @@ class _Training:
             checkpoint.catch_up(config, state)
         unevaluated = state.unevaluated and config.evaluates_after(state.step, total)
         log = RunLog(config, devices, state.step, evaluates=unevaluated)
-        selection, unconfirmed = Selection(config, state.selection), None
-        if selection.best is not None:
-            held = devices.from_main(checkpoint.keep_best(config, state, total) if devices.is_main else None)
-            unconfirmed = held if held != selection.best.step else None
-            selection.best = selection.best if held is not None else None
+        comparable = state.measured in ("", measured)
+        selection, unconfirmed = Selection(config), None
+        if comparable:
+            selection, unconfirmed = _selected_before(config, state, log, devices, total)
         if selection.best is None and devices.is_main:
             checkpoint.set_aside_best(config.output_dir)
-        doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
+        doctor = Doctor(config, *((state.doctor, log.history) if comparable else ({}, [])), speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""
         if ended:
             doctor.say(ended)
@@ -376,6 +397,22 @@ class _Training:
 
     def _epoch(self, step: int) -> float:
         return step * self.cut.effective_batch_size / len(self.data)
+
+
+def _selected_before(
+    config: TrainConfig, state: State, log: RunLog, devices: Devices, total: int
+) -> tuple[Selection, int | None]:
+    """The selection that a run goes on with, and the step in ``best/`` where it is a later one than that."""
+    selection = Selection(config, state.selection)
+    if selection.best is None:
+        return selection, None
+    if not devices.from_main(selection.keeps_floor(log.evaluation_of(selection.best.step))):
+        selection.best = None  # best_floor was raised since
+        return selection, None
+    held = devices.from_main(checkpoint.keep_best(config, state, total) if devices.is_main else None)
+    unconfirmed = held if held != selection.best.step else None
+    selection.best = selection.best if held is not None else None
+    return selection, unconfirmed
 
 
 def _put_back(config: TrainConfig, devices: Devices) -> None:

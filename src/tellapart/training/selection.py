@@ -81,6 +81,11 @@ class Selection:
         self.best = Best(step, self._metric, value)
         return True
 
+    def keeps_floor(self, metrics: Mapping[str, float]) -> bool:
+        """Whether metrics of an evaluation keep within ``best_floor``; what they lack is not held against them."""
+        known = self._floor.keys() & metrics.keys() & self.start.keys()
+        return all(metrics[name] >= self._floor[name] * self.start[name] for name in known)
+
     def state(self) -> dict[str, Any]:
         """State for a resumed run."""
         return {"start": self.start, "best": None if self.best is None else asdict(self.best)}

@@ -23,6 +23,8 @@ class State:
         doctor: see ``state``.
         ended: why the run was ended before its last step; empty if it was not.
         unevaluated: whether the evaluation after this step is still to be done, since the run was asked to stop.
+        contents: what the run is made of besides its data, such as models -> digest of its content.
+        measured: digest of how its evaluations measure; empty where none was told.
     """
 
     step: int
@@ -35,6 +37,8 @@ class State:
     doctor: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
     unevaluated: bool = False
+    contents: dict[str, str] = field(default_factory=dict)
+    measured: str = ""
 
 
 def state_of(told: Any) -> State:
@@ -116,4 +120,6 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "doctor": _is_examination,
     "ended": lambda value: isinstance(value, str),
     "unevaluated": lambda value: isinstance(value, bool),
+    "contents": lambda value: _is_dict_of(value, lambda digest: isinstance(digest, str)),
+    "measured": lambda value: isinstance(value, str),
 }
