@@ -313,6 +313,18 @@ def test_bytes_are_unpacked_on_a_disk_without_locks_and_nothing_else_stays(tmp_p
     assert sorted(file.suffix for file in (tmp_path / "cache" / "parquet").iterdir()) == [".bin", ".npy"]
 
 
+def test_a_small_table_that_unfolds_to_fill_the_disk_is_refused(tmp_path, monkeypatch):
+    """Equal cells are stored once: a kilobyte became gigabytes in the cache."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    rows = [{"image": encoded(50) + bytes(5 * 2**20)} for _ in range(20)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet", compression="zstd")
+    assert (tmp_path / "x.parquet").stat().st_size < 10_000
+    data = load_dataset(tmp_path / "x.parquet")
+    with pytest.raises(UsageError, match=r"unfolds to more than 67,108,864 bytes, as a decompression bomb does"):
+        data[0].image.read()
+    assert not list((tmp_path / "cache" / "parquet").glob("*.bin"))
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_different_images_of_one_id_are_refused(named, tmp_path):
     """The second was dropped, and its caption went to the first."""

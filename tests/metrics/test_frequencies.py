@@ -150,6 +150,7 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, value):
         ("df.json", b'{"images": 3, "end": "", "counts": {"a b c d e": 2}}', "1 to 4 words, not 5"),
         ("df.json", b'{"images": 3, "end": "", "counts": {"a": 4}}', "of 3 images, but an n-gram is counted in 4"),
         ("df.p", pickle.dumps([1]), "it is not a dictionary"),
+        ("df.p", pickle.dumps({"ref_len": 3, "document_frequency": {}}), "it holds no n-gram"),
         ("df.p", pickle.dumps({"ref_len": 3, "document_frequency": {"a": 2}}), "'a' is not a tuple of words"),
         ("df.p", pickle.dumps({"ref_len": 3, "document_frequency": {(str(i),): 2 for i in range(20)}}), "-words.p"),
         ("df.p", pickle.dumps(field_table())[:-20], "not a table"),

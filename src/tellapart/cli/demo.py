@@ -18,7 +18,7 @@ class DemoOptions:
 
     Args:
         output_dir: folder for its runs and the report; an interrupted demo continues there.
-        size: size of the built-in world; small takes a minute, and its numbers mean little.
+        size: size of the built-in world; small takes two minutes of CPU time, and its numbers mean little.
         workers: trainings at a time, one thread each.
     """
 

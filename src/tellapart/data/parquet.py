@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.archives import MOST_RATIO, MOST_UNFOLDED
 from tellapart.data.decoding import decode
 from tellapart.data.images import ImageFile, printable
 from tellapart.data.sniff import ImageError
@@ -203,16 +204,20 @@ def unpacked(table: Path, group: int, column: str) -> Path:
     if not _ranges(stored).is_file():
         with in_turn(stored.with_suffix(".lock"), stored, tells=False):  # others do not unpack the same again
             if not _ranges(stored).is_file():
-                _unpack(_bytes_of(table, group, column), stored)
+                _unpack(_bytes_of(table, group, column), stored, table)
     return stored
 
 
-def _unpack(images: Iterable[bytes | None], stored: Path) -> None:
-    places = []
+def _unpack(images: Iterable[bytes | None], stored: Path, table: Path) -> None:
+    places, most = [], max(MOST_UNFOLDED, MOST_RATIO * table.stat().st_size)
     with beside(stored) as temporary, temporary.open("wb") as blob:
         for data in images:
             places.append((blob.tell(), -1 if data is None else len(data)))
             blob.write(data or b"")
+            if blob.tell() > most:  # equal cells are stored once
+                raise UsageError(
+                    f"{table} unfolds to more than {most:,} bytes, as a decompression bomb does: leave it out."
+                )
     with beside(_ranges(stored)) as temporary, temporary.open("wb") as file:
         np.save(file, np.array(places, dtype=np.int64).reshape(-1, 2))
 

@@ -467,4 +467,6 @@ def _read_pickle(content: bytes, images: int | None) -> DocumentFrequencies:
         if not isinstance(gram, tuple) or not all(isinstance(word, str) for word in gram):
             raise ValueError(f"{gram!r} is not a tuple of words")
         counts[gram] = int(count)
+    if not counts:
+        raise ValueError("it holds no n-gram")
     return DocumentFrequencies(counts, images, _EOS if (_EOS,) in counts else "")
