@@ -402,7 +402,7 @@ class _Training:
 def _selected_before(
     config: TrainConfig, state: State, log: RunLog, devices: Devices, total: int
 ) -> tuple[Selection, int | None]:
-    """The selection that a run goes on with, and the step in ``best/`` where it is a later one than that."""
+    """The selection that a resumed run continues, and the step in ``best/`` where it is a later one than that."""
     selection = Selection(config, state.selection)
     if selection.best is None:
         return selection, None
