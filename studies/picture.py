@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from tellapart.captioning.apart import Apart
-from tellapart.captioning.confused import marked
+from tellapart.captioning.review_page import marked
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 from tellapart.listeners.late import LateListener

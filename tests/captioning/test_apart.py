@@ -9,13 +9,13 @@ from damaged_images import make_damaged
 from listeners.tiny_listeners import clip_parts
 from pictures import CAPTIONS, images
 from tellapart.captioning.apart import Apart, Comparison, warmer
-from tellapart.captioning.confused import marked, require_own_page, write_confused
 from tellapart.captioning.defaults import REDRAW_ON, WEIGHTS
 from tellapart.captioning.gate import CONFUSED, Gate
 from tellapart.captioning.records import Caption, Item
+from tellapart.captioning.review_page import marked, require_own_page, write_review_page
 from tellapart.cli.caption import decodings
 from tellapart.cli.caption_options import CaptionOptions, resampled_faults
-from tellapart.data.images import ArrayImage
+from tellapart.data.images import ArrayImage, ImageFile
 from tellapart.errors import UsageError
 from tellapart.listeners.among import AmongLookalikes
 from tellapart.listeners.clip import ClipListener
@@ -296,7 +296,7 @@ def test_the_words_that_differ_are_marked():
     assert marked("", "a cup") == ([], [("a", True), ("cup", True)])
 
 
-def test_the_page_shows_both_pictures_and_goes_when_nothing_is_confused(tmp_path):
+def test_the_page_shows_both_pictures_and_goes_when_nothing_is_flagged(tmp_path):
     items = pictures(3)
     confused = Caption("i0", "a <b>red</b> cup", flags=(CONFUSED,), margin=-0.25, rival="i2")
     rows = [
@@ -305,7 +305,7 @@ def test_the_page_shows_both_pictures_and_goes_when_nothing_is_confused(tmp_path
         (items[2], Caption("i2", "a blue cup")),
     ]
     page = tmp_path / "c.review.html"
-    assert write_confused(page, rows, items) == 1
+    assert write_review_page(page, rows, items) == 1
     text = page.read_text()
     assert text.count("data:image/jpeg;base64,") == 2
     assert "&lt;b&gt;red&lt;/b&gt;" in text
@@ -313,7 +313,7 @@ def test_the_page_shows_both_pictures_and_goes_when_nothing_is_confused(tmp_path
     assert "<mark>blue</mark>" in text
     assert "-0.250" in text
     assert "1 of 3 captions" in text
-    assert write_confused(page, rows[1:], items) == 0
+    assert write_review_page(page, rows[1:], items) == 0
     assert not page.exists()
 
 
@@ -321,7 +321,7 @@ def test_a_page_of_somebody_else_is_not_replaced(tmp_path):
     """It was deleted where nothing stayed confused."""
     page = tmp_path / "captions.review.html"
     page.write_text("<!doctype html><title>Mine</title>")
-    with pytest.raises(UsageError, match=r"captions\.review\.html is not a page of confused images"):
+    with pytest.raises(UsageError, match=r"captions\.review\.html is not a page of captions to review"):
         require_own_page(page)
     page.unlink()
     require_own_page(page)
@@ -331,4 +331,22 @@ def test_a_rival_that_has_left_the_collection_is_not_shown(tmp_path):
     """A stopped run was compared with an image that is not there when it is resumed."""
     items = pictures(2)
     rows = [(items[0], Caption("i0", "a cup", flags=(CONFUSED,), margin=-0.25, rival="gone"))]
-    assert write_confused(tmp_path / "c.html", rows, items) == 0
+    assert write_review_page(tmp_path / "c.html", rows, items) == 1
+    assert (tmp_path / "c.html").read_text().count("data:image/jpeg") == 1
+
+
+def test_the_page_shows_captions_with_any_fault_in_the_order_of_the_review(tmp_path):
+    items = [*pictures(3), Item("gone", ImageFile(tmp_path / "gone.png"), "gone.png")]
+    rows = [
+        (items[0], Caption("i0", "a picture of a cup", flags=("opener",))),
+        (items[1], Caption("i1", "a cup")),
+        (items[2], Caption("i2", "a a a a", flags=("loop", "unfinished"))),
+        (items[3], Caption("gone", "", flags=("empty",))),
+    ]
+    assert write_review_page(tmp_path / "c.html", rows, items) == 3
+    text = tmp_path.joinpath("c.html").read_text()
+    places = [text.index(told) for told in ("Faults: empty.", "Faults: loop, unfinished.", "Faults: opener.")]
+    assert places == sorted(places)
+    assert text.count("data:image/jpeg") == 2
+    assert "3 of 4 captions have a fault." in text
+    assert "look-alike" not in text

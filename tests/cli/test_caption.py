@@ -175,7 +175,9 @@ def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
     for old, new in zip(before, after, strict=True):
         assert "flags" in old or old == new, "only captions with faults change"
     assert f"; {len(flagged)} flagged (" in none
-    assert none.endswith(f"see {tmp_path / '0.jsonl.review.csv'}.\n")
+    page = tmp_path / "0.jsonl.review.html"
+    assert none.endswith(f"see {tmp_path / '0.jsonl.review.csv'}, or with images {page}.\n")
+    assert f"{len(flagged)} of {len(before)} captions have a fault." in page.read_text()
     listed = list(csv.DictReader((tmp_path / "0.jsonl.review.csv").open()))
     assert {row["photo"] for row in listed} == {row["id"] for row in flagged}
     code, _, ungated = caption(photos, "--output", tmp_path / "x.jsonl", "--gate", "none")

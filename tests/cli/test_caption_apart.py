@@ -57,14 +57,16 @@ def test_each_caption_names_its_rival(materials, tmp_path, caption):
         assert ("confused" in row.get("flags", ())) == (row["margin"] <= 0)
     confused = sum(row["margin"] <= 0 for row in found.values())
     page = tmp_path / "c.jsonl.review.html"
-    assert page.is_file() == bool(confused)
+    flagged = sum(bool(row.get("flags")) for row in found.values())
+    assert page.is_file() == bool(flagged)
     if confused:
         assert f"confused {confused}" in said
-        assert f"{confused} of {len(found)} captions" in page.read_text()
+        assert f"see {tmp_path / 'c.jsonl.review.csv'}, or with images {page}." in said
+        assert f"{flagged} of {len(found)} captions have a fault. {confused} suit a look-alike" in page.read_text()
     assert not list(tmp_path.glob("*.work"))
 
 
-def test_the_page_of_confused_images_outlives_a_command_that_captions_none(materials, tmp_path, caption):
+def test_the_page_of_flagged_captions_outlives_a_command_that_captions_none(materials, tmp_path, caption):
     """Sidecars are kept when the command is given again, and what was written about them is, too."""
     shutil.copytree(materials.photos, tmp_path / "photos")
     words = ("--apart", "--listener", materials.listener, "--out", "sidecars", "--gate", "all")

@@ -1,4 +1,4 @@
-"""Pages without scripts in a real Chromium: that of ``data check`` and that of images that stay confused."""
+"""Pages without scripts in a real Chromium: that of ``data check`` and that of captions to review."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from browser import PHONE, chromium, page, violations  # noqa: F401  # fixtures
 from damaged_images import make_damaged, picture
-from tellapart.captioning.confused import write_confused
 from tellapart.captioning.gate import CONFUSED
 from tellapart.captioning.records import Caption, Item
+from tellapart.captioning.review_page import write_review_page
 from tellapart.data.check import check
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage, ImageFile
@@ -32,7 +32,7 @@ def pages(tmp_path_factory):
         (item, Caption(item.id, "a red cup " * 20, flags=(CONFUSED,), margin=-0.1, rival=other.id))
         for item, other in zip(items, items[1:] + items[:1], strict=True)
     ]
-    write_confused(folder / "review.html", rows, items)
+    write_review_page(folder / "review.html", rows, items)
     return {
         "check": write_check_page(folder / "check.html", "photos/", report, splits).as_uri(),
         "review": (folder / "review.html").as_uri(),

@@ -325,13 +325,13 @@ def _captions(data: bytes, count: int) -> list[tuple[str, bool]]:
         raise _PassingError("an answer that is not a chat completion") from error
     if not found:
         raise _PassingError("an answer without captions")
+    if not all(isinstance(text, str | None) for text, _ in found):
+        raise _PassingError("an answer whose content is not text")
     if len(found) != count:
         raise StationError(
             f"a request for {count} captions is answered with {len(found)}, so the server does not follow n: ask for one caption "
             "per image, or serve the model by vLLM or SGLang."
         )
-    if not all(isinstance(text, str | None) for text, _ in found):
-        raise _PassingError("an answer whose content is not text")
     return [(_written(text or ""), reason == "stop") for text, reason in found]
 
 

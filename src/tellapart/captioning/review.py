@@ -98,8 +98,6 @@ def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], ite
         for item in items
         if item.id in errors
     ]
-    flagged = [(item, caption) for item, caption in rows if caption.flags]
-    flagged.sort(key=_badness)
     lines = [
         review_row(
             item.image.name,
@@ -111,13 +109,18 @@ def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], ite
             rival=caption.rival or "",
             occurrences=str(often[same_words(caption.caption)]),
         )
-        for item, caption in flagged
+        for item, caption in flagged_first(rows)
     ]
     if not broken and not lines:
         path.unlink(missing_ok=True)
         return 0
     write_text(path, review_text([*broken, *lines]))
     return len(broken) + len(lines)
+
+
+def flagged_first(rows: Iterable[Row]) -> list[Row]:
+    """Those with a fault, worst first."""
+    return sorted(((item, caption) for item, caption in rows if caption.flags), key=_badness)
 
 
 def review_row(

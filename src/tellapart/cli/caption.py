@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tellapart.captioning.confused import require_own_page, write_confused
 from tellapart.captioning.defaults import ENDPOINT_PROMPT, IMAGE_SIZE, LOOKALIKES_PROMPT, TIMEOUT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
@@ -21,6 +20,7 @@ from tellapart.captioning.outputs.webdataset import WebDataset
 from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.review import judged, require_own_review, write_review
+from tellapart.captioning.review_page import require_own_page, write_review_page
 from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work, remove_finished, resumable, run_of, was_finished
 from tellapart.cli.caption_models import require_models
@@ -264,8 +264,7 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
     output.check(items)
     _require_no_context(output, items, options)
     require_own_review(output.review)
-    if options.apart:
-        require_own_page(output.review.with_suffix(".html"))
+    require_own_page(output.page)
     if not os.access(output.work.parent, os.W_OK):
         raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
 
@@ -296,10 +295,7 @@ def _finish(
     listed = 0
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
-    if options.apart and (rows or progress.errors):
-        page = output.review.with_suffix(".html")
-        if write_confused(page, rows, items):
-            note(f"the images that stay confused are shown in {page}.")
+        write_review_page(output.page, rows, items)
     code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
     note(summary(progress, rows, str(output.review) if listed else ""))
     if lost:
@@ -339,7 +335,7 @@ def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
     told += ", which --output lists" if flagged and not where else ""
     if where and not flagged:
         return f"{told}; {where} lists the unreadable images."
-    return f"{told}: see {where}." if where else f"{told}."
+    return f"{told}: see {where}, or with images {Path(where).with_suffix('.html')}." if where else f"{told}."
 
 
 def output_of(options: CaptionOptions, items: Sequence[Item], words: Sequence[str]) -> Output:

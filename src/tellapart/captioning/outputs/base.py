@@ -31,6 +31,11 @@ class Output(ABC):
         self.work = beside / f"{named.name}.work"
         self.review = beside / f"{named.name}.review.csv"
 
+    @property
+    def page(self) -> Path:
+        """The page that shows them with their images."""
+        return self.review.with_suffix(".html")
+
     def check(self, items: Sequence[Item]) -> None:
         """Raise, before anything is drawn, if these images cannot be written so.
 
@@ -74,7 +79,7 @@ class Output(ABC):
 
     def clean(self, items: Sequence[Item]) -> None:
         """Remove what a killed run left half-written."""
-        remove_half_written(self.place.parent, {self.place.name, self.review.name})
+        remove_half_written(self.place.parent, {self.place.name, self.review.name, self.page.name})
 
     @abstractmethod
     def assemble(self, rows: Sequence[Row]) -> int:

@@ -88,7 +88,7 @@ class Sidecars(Output):
 
     def clean(self, items: Sequence[Item]) -> None:
         """Remove sidecars that a killed run left half-written."""
-        names: dict[Path, set[str]] = {self.place: {self.review.name}}
+        names: dict[Path, set[str]] = {self.place: {self.review.name, self.page.name}}
         for target in map(self.target, items):
             names.setdefault(target.parent, set()).add(target.name)
         for folder, those in names.items():

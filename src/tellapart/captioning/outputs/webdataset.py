@@ -81,7 +81,7 @@ class WebDataset(Output):
         """Remove shards and lists that a killed run left half-written."""
         shards = {f"{number:05}.tar" for number in range(len(items) // IMAGES_A_SHARD + 1)}
         shards |= {archive.name for item in items if (archive := _archive(item)) is not None}
-        remove_half_written(self.place, shards | {self.review.name})
+        remove_half_written(self.place, shards | {self.review.name, self.page.name})
 
     def assemble(self, rows: Sequence[Row]) -> int:
         """Write the shards that are not there yet; those that a larger collection left are named, not removed."""

@@ -1,4 +1,5 @@
-"""A page of the images whose captions suit a look-alike at least as well: both pictures, both captions, what differs marked."""
+"""A page of the captions to review, with their images; of those that suit a look-alike at least as well with both pictures and
+both captions, where what differs is marked."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ from typing import Any
 
 from tellapart.captioning.gate import CONFUSED, words
 from tellapart.captioning.records import Caption, Item, Row
+from tellapart.captioning.review import flagged_first
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 MOST = 200
-"""Pairs on a page, the worst."""
+"""Captions on a page, the worst."""
 
 _HEAD = 1024
-_TITLE = b"<title>Images that stay confused</title>"
-"""What tells such a page from others, near its beginning."""
+_TITLES = b"<title>Captions to review</title>", b"<title>Images that stay confused</title>"
+"""What tells such a page, also of an earlier version, from others, near its beginning."""
 
 SIDE = 480
 """Longest side of a picture in pixels."""
@@ -35,14 +37,14 @@ def require_own_page(path: Path) -> None:
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
         first = file.read(_HEAD)
-        if first and _TITLE not in first:
+        if first and not any(title in first for title in _TITLES):
             raise UsageError(
-                f"{path} is not a page of confused images, and would be replaced by one: rename or move it."
+                f"{path} is not a page of captions to review, and would be replaced by one: rename or move it."
             )
 
 
-def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> int:
-    """Write the page, worst pairs first, and return how many images stay confused; without any, the file is removed.
+def write_review_page(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> int:
+    """Write the page, in the order of the review, and return how many captions have a fault; without any, the file is removed.
 
     Args:
         path: the HTML file.
@@ -51,21 +53,25 @@ def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> in
     """
     import jinja2
 
-    by_id = {item.id: item for item in items}  # which may lack a rival of a run that was stopped
-    confused = [(item, caption) for item, caption in rows if CONFUSED in caption.flags and caption.rival in by_id]
-    if not confused:
+    flagged = flagged_first(rows)
+    if not flagged:
         path.unlink(missing_ok=True)
         return 0
-    confused.sort(key=lambda row: row[1].margin or 0.0)
+    by_id = {item.id: item for item in items}  # which may lack a rival of a run that was stopped
     said = {item.id: caption.caption for item, caption in rows}
-    told = f"{len(confused)} of {len(rows)} captions suit a look-alike at least as well as their own image, by the listener."
-    told += f" The {MOST} worst are shown." if len(confused) > MOST else ""
-    told += " Words that the other caption lacks at their place are marked."
-    template = (files("tellapart.captioning") / "confused.html").read_text(encoding="utf-8")
+    confused = sum(CONFUSED in caption.flags for _, caption in flagged)
+    told = [f"{len(flagged)} of {len(rows)} captions have a fault."]
+    told += [f"The {MOST} worst are shown."] if len(flagged) > MOST else []
+    if confused:
+        told += [
+            f"{confused} suit a look-alike at least as well as their own image, by the listener. Such a look-alike is shown, "
+            "too, and words that the other caption lacks at their place are marked."
+        ]
+    template = (files("tellapart.captioning") / "review_page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    pairs = [_pair(item, caption, by_id, said) for item, caption in confused[:MOST]]
-    write_text(path, environment.from_string(template).render(told=told, pairs=pairs))
-    return len(confused)
+    entries = [_entry(item, caption, by_id, said) for item, caption in flagged[:MOST]]
+    write_text(path, environment.from_string(template).render(told=" ".join(told), entries=entries))
+    return len(flagged)
 
 
 def marked(caption: str, other: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
@@ -88,13 +94,15 @@ def marked(caption: str, other: str) -> tuple[list[tuple[str, bool]], list[tuple
     )
 
 
-def _pair(item: Item, caption: Caption, by_id: Mapping[str, Item], said: Mapping[str, str]) -> dict[str, Any]:
-    rival = by_id[str(caption.rival)]
+def _entry(item: Item, caption: Caption, by_id: Mapping[str, Item], said: Mapping[str, str]) -> dict[str, Any]:
+    told = [f"Faults: {', '.join(caption.flags)}."]
+    rival = by_id.get(str(caption.rival)) if CONFUSED in caption.flags else None
+    if rival is None:
+        plain = [(word, False) for word in caption.caption.split()]
+        return {"sides": [_side(item, plain)], "told": told[0]}
     own, other = marked(caption.caption, said.get(rival.id, ""))
-    return {
-        "sides": [_side(item, own), _side(rival, other)],
-        "told": f"Cosine of the first caption with its own image minus that with the other: {caption.margin or 0.0:.3f}.",
-    }
+    told += [f"Cosine of the first caption with its own image minus that with the other: {caption.margin or 0.0:.3f}."]
+    return {"sides": [_side(item, own), _side(rival, other)], "told": " ".join(told)}
 
 
 def _side(item: Item, shown: list[tuple[str, bool]]) -> dict[str, Any]:
