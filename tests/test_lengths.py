@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
+import unicodedata
 
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.lengths import LengthBuckets, WordRange, count_words
+from tellapart.lengths import WORD, LengthBuckets, WordRange, count_words
 
 
 def test_words_are_counted_without_punctuation():
@@ -18,6 +20,31 @@ def test_words_are_counted_without_punctuation():
         2,
         0,
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी में एक कुत्ता", 4),
+        ("நாய் ஓடுகிறது", 2),
+        ("مُحَمَّد", 1),
+        ("می\u200cخواهم", 1),
+        ("cafe\u0301s nai\u0308ve", 2),
+        ("d’e\u0301te\u0301", 1),
+        ("\u0301 \u200d", 0),
+    ],
+)
+def test_marks_belong_to_the_word_that_they_stand_in(text: str, words: int):
+    """Each vowel sign ended a word: counts were twice too high, and pieces of one letter looked like a loop."""
+    assert count_words(text) == words
+
+
+def test_without_marks_a_word_is_what_it_is_for_python():
+    letters = [chr(code) for code in range(0x20, 0x3000) if not re.match("M|Cn", unicodedata.category(chr(code)))]
+    draw = random.Random(0)
+    for _ in range(300):
+        text = "".join(draw.choices(letters, k=40)).replace("\u200c", "").replace("\u200d", "")
+        assert WORD.findall(text) == re.findall(r"\w+(?:['’]\w+)*", text), ascii(text)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import regex
+
 from tellapart.errors import UsageError
 
-WORD = re.compile(r"\w+(?:['’]\w+)*")
-"""A word: a run of letters, digits and apostrophes in any script. "twenty-one" is two."""
+WORD = regex.compile(
+    r"[\p{L}\p{N}_][\p{L}\p{M}\p{N}_\u200c\u200d]*(?:['’][\p{L}\p{N}_][\p{L}\p{M}\p{N}_\u200c\u200d]*)*"
+)
+"""A word: a run of letters with their marks, digits and apostrophes in any script. "twenty-one" is two."""
 
 _RANGE = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?\s*)?")
 

@@ -13,7 +13,7 @@ BEFORE_NUMBERS = re.compile(r"nos?|figs?|vol|jan|feb|mar|apr|jun|jul|aug|sept?|o
 AT_ENDS_TOO = re.compile(r"etc|[ap]\.m|u\.s|u\.k|jr|sr|inc|ltd|co|corp|dept|ft|est")
 """Those after whose dot it continues unless a capital follows."""
 
-_END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*|\n+")
+_END = re.compile(r"(?<![.!?…।॥؟۔])[.!?…।॥؟۔]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*|\n+")
 _NEAR = 16
 """Characters before and after an end that decide: more than the longest abbreviation has."""
 
@@ -23,9 +23,9 @@ _LAST_WORD = re.compile(r"[\w.]*\w(?=\.$)")
 def split_sentences(text: str) -> list[str]:
     """The sentences of a caption, stripped; none of a text without words.
 
-    A sentence ends at ``.``, ``!``, ``?`` or ``…`` (with quotes and brackets that close there) before white space, at a
-    full-width full stop, or at a line break. What follows need not begin with a capital: captioners often write none. It
-    continues after the abbreviations above, and after a single capital ("J. Smith").
+    A sentence ends at ``.``, ``!``, ``?``, ``…`` or the full stops of Hindi, Arabic and Urdu (with quotes and brackets that close
+    there) before white space, at a full-width full stop, or at a line break. What follows need not begin with a capital:
+    captioners often write none. It continues after the abbreviations above, and after a single capital ("J. Smith").
     """
     found, start = [], 0
     for end in _END.finditer(text):

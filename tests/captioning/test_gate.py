@@ -98,6 +98,16 @@ def test_a_word_of_many_digits_is_read_in_time():
     assert time.thread_time() - began < 20
 
 
+def test_vowel_signs_make_no_loop():
+    """A red fox: its pieces were three times the same letter."""
+    assert Gate().faults("एक लाल लोमड़ी", raw="एक लाल लोमड़ी", finished=True) == ()
+    assert has_loop("लाल लाल लाल")
+
+
+def test_an_opener_is_found_whatever_its_capitals_become():
+    assert opener_of("İşte bir köpek", [words("İşte bir")]) == len("İşte bir")
+
+
 @pytest.mark.parametrize(("caption", "empty"), [("", True), (" . ", True), ("!?", True), ("a", False), ("狗", False)])
 def test_empty(caption, empty):
     assert is_empty(caption) is empty

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellapart.captioning.gate import load_openers, words
-from tellapart.captioning.style import STYLES, Finish, Style, sentence_ends, shorten, strip_opener
+from tellapart.captioning.style import STYLES, Finish, Style, as_sentence, sentence_ends, shorten, strip_opener
+from tellapart.sentences import split_sentences
 
 OPENERS = tuple(map(tuple, load_openers()))
 LONG = (
@@ -66,6 +67,20 @@ def test_alt_is_a_short_sentence_without_an_opener():
 )
 def test_long_captions_end_where_sense_ends(text, limit, cut):
     assert shorten(text, limit)[0] == cut
+
+
+@pytest.mark.parametrize(
+    "text", ["A dog sits…", "एक कुत्ता।", "هل هذا كلب؟", "A dog.)", 'A sign says "stop!"', "Cups, plates etc.", "Dogs!"]
+)
+def test_what_ends_as_a_sentence_gets_no_second_full_stop(text):
+    assert as_sentence(text) == text
+    assert as_sentence(text.rstrip("…।؟.!)") + " x") == text.rstrip("…।؟.!)") + " x."
+
+
+def test_sentences_end_in_other_scripts():
+    assert finish("short")("a dog sits… a cat runs").text == "a dog sits…"
+    assert finish("short")("एक कुत्ता। एक बिल्ली।").text == "एक कुत्ता।"
+    assert split_sentences("एक कुत्ता। एक बिल्ली।") == ["एक कुत्ता।", "एक बिल्ली।"]
 
 
 def test_abbreviations_end_no_sentence():

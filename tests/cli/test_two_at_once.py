@@ -17,6 +17,7 @@ from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.locks import Lock
 from tellapart.recipe import Recipe
+from tellapart.training.loop import _Training
 
 ME = f"(process {os.getpid()} on {socket.gethostname()})"
 
@@ -91,6 +92,33 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     assert len(again["metrics.jsonl"].splitlines()) == len(whole["metrics.jsonl"].splitlines())
 
 
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def test_a_run_that_was_killed_with_a_best_model_and_no_checkpoint_begins_anew(
+    materials, tmp_path, capsys, monkeypatch
+):
+    """The state next to ``best/`` was taken for that of a checkpoint: no command went on, and frontiers failed for good."""
+    recipe, run = materials.recipe(tmp_path, "xe", metric_for_best_model="CIDEr", eval_steps=1), tmp_path / "xe"
+    step = _Training._step
+
+    def killed(training, number, *given):
+        if number == 1:
+            raise Killed
+        step(training, number, *given)
+
+    monkeypatch.setattr(_Training, "_step", killed)
+    with pytest.raises(Killed):
+        main(["train", str(recipe)])
+    assert (run / "best").is_dir()
+    assert not list(run.glob("checkpoint-*"))
+    monkeypatch.setattr(_Training, "_step", step)
+    assert main(["train", str(recipe)]) == 0
+    assert "was stopped before its first checkpoint, and this one begins anew there" in capsys.readouterr().err
+    assert (run / "checkpoint-2").is_dir()
+
+
 @pytest.mark.parametrize("change", [{}, {"learning_rate": 1e-3}])
 def test_a_run_whose_checkpoints_were_removed_is_not_taken_for_one_that_never_had_any(materials, tmp_path, change):
     """Whoever kept ``best/`` alone lost it by giving the command again."""
@@ -110,10 +138,10 @@ def test_a_run_whose_checkpoints_were_removed_is_not_taken_for_one_that_never_ha
 
 
 def test_a_run_that_ended_before_its_first_step_leaves_no_trace(materials, tmp_path, capsys):
-    """A metric that only the built-in world has is found out at step 0."""
+    """A metric that only a listener of another kind gives is found out at step 0."""
     recipe, run = materials.recipe(tmp_path, "xe"), tmp_path / "xe"
-    said = error_of(capsys, "train", recipe, "--metric_for_best_model", "exact_recall@1")
-    assert "metric_for_best_model names 'exact_recall@1', but the evaluation gives" in said
+    said = error_of(capsys, "train", recipe, "--metric_for_best_model", "listener_true")
+    assert "metric_for_best_model names 'listener_true', but the evaluation gives" in said
     assert (run / "run.json").is_file()
     assert main(["train", str(recipe), "--metric_for_best_model", "CIDEr"]) == 0
     assert (run / "best").is_dir()
@@ -154,6 +182,7 @@ TWO_TRAININGS = """
 import os, sys
 import tellapart.captioners.huggingface, tellapart.training.loop
 from tellapart.cli.main import main
+from tellapart.training.loop import _Training
 folder, recipe = sys.argv[1:]
 started = []
 for seed in ("1", "2"):

@@ -107,6 +107,15 @@ def msrvtt(folder: Path) -> Path:
     return folder
 
 
+def test_a_data_set_of_the_hub_holds_no_clips(tmp_path: Path) -> None:
+    """It was written, and read as images that are broken."""
+    pytest.importorskip("datasets")
+    data = source_at(msrvtt(tmp_path / "clips"))
+    with pytest.raises(UsageError, match=r"video\d\.mp4 is a clip, which format 'datasets' does not hold"):
+        convert(data, tmp_path / "out", "datasets")
+    assert not (tmp_path / "out").exists()
+
+
 def test_msrvtt(tmp_path: Path) -> None:
     folder = msrvtt(tmp_path)
     for path in (folder, folder / "videodatainfo.json"):

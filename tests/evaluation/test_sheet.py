@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from dataclasses import replace
 
@@ -135,6 +136,16 @@ def test_rows_of_one_method_are_told_apart_by_what_differs():
     views = [view("a", 0, 0), view("b", 1, 1), view("c", 0, 2, beta=0.1), view("d", 1, 3, beta=0.1)]
     found = pool_seeds(views, start=False)
     assert [pool.name for pool in found.pools] == ["dico (objective.beta 0.2)", "dico (objective.beta 0.1)"]
+
+
+def test_a_value_that_is_no_number_pools_to_none():
+    """``statistics.stdev`` raised an AttributeError."""
+    results = [
+        replace(toy_result("a", seed=seed), metrics={"perplexity": value}) for seed, value in ((0, math.nan), (1, 3.0))
+    ]
+    cell = Pool("x", results).cell("perplexity")
+    assert math.isnan(cell.value)
+    assert math.isnan(cell.spread)
 
 
 def test_what_cannot_be_pooled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import tarfile
 from dataclasses import replace
 
@@ -18,11 +19,12 @@ from tellapart.recipe.fingerprint import content_of
 from tellapart.sweep import trainings
 from tellapart.sweep.builds import builds
 from tellapart.sweep.kept import COLUMNS, keep, restore
+from tellapart.sweep.records import DONE_FILE
 from tellapart.sweep.run_study import known, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.study_page import write_page
-from tellapart.sweep.tasks import ASKED_FILE, Sweep, carry_out
+from tellapart.sweep.tasks import ASKED_FILE, Sweep, Task, carry_out
 from tellapart.world.stages import stage_folder
 
 FILE = """
@@ -415,3 +417,44 @@ def test_a_study_that_continues_with_other_weights_of_the_worlds_models_says_so(
     assert said.startswith(f"note: {archive} has trainings of other weights of world/listener, from another processor.")
     kept = restore(archive, tmp_path / "third") / "notes" / "p-builds-weights.json"
     assert json.loads(kept.read_text()) == study.notes.known("p builds", "weights"), "the first build is kept"
+
+
+def test_no_changed_byte_of_an_archive_passes(tmp_path):
+    """Where tar met a broken header it ended without a word, before the checksum: results were missing, or altered."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for number in range(6):
+            content = json.dumps({"metrics": {"CIDEr": number / 7}}).encode()
+            told = tarfile.TarInfo(f"t{number}/trained.json")
+            told.size = len(content)
+            tar.addfile(told, io.BytesIO(content))
+    whole = packed.getvalue()
+    place = tmp_path / "x.tar.xz"
+    place.write_bytes(lzma.compress(whole))
+    restore(place, tmp_path / "runs")
+    data = place.read_bytes()
+    for at in range(0, len(data), 3):
+        place.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        with pytest.raises(UsageError, match="cannot be read"):
+            restore(place, tmp_path / "other")
+    # Headers that were changed before they were packed are no end, either.
+    place.write_bytes(lzma.compress(whole[:1030] + b"x" + whole[1031:]))
+    with pytest.raises(UsageError, match="cannot be read"):
+        restore(place, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("name", "content"), [("trained.json", '{"selected": 0'), ("trained.json", "[1]")])
+def test_a_damaged_record_of_a_training_names_the_remedy(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    task = Task("x", tmp_path, 0, 1, {})
+    with pytest.raises(UsageError, match=rf"is damaged .* delete {tmp_path} and run the same command again"):
+        task.steps_of  # noqa: B018
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"selected": 3}', '{"selected": {"folder": "x"}}'])
+def test_a_damaged_record_of_measurements_is_a_sentence_where_results_are_kept(tmp_path, content):
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / DONE_FILE).write_text(content)
+    with pytest.raises(UsageError, match=r"done\.json is damaged"):
+        keep([Task("x", tmp_path, 0, 1, {}, trains=False, measures={"measured": {}})], tmp_path / "x.tar.xz")

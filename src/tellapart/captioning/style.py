@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tellapart.captioning.gate import opener_of
 
-_SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)\]]*(?=\s|$)|[。！？]")
+_SENTENCE_END = re.compile(r"[.!?…。！？।॥؟۔]+[\"'”’)\]]*(?=\s|$)|[。！？]")
 _CLAUSE_ENDS = (
     re.compile(r"[,;:](?=\s)|\s+[-–—](?=\s)|\s+(?=(?:while|but)\s)|[，、；]"),
     re.compile(r"\s+(?=(?:and|as|which|who|where|with)\s)"),
@@ -172,4 +172,5 @@ def as_sentence(text: str) -> str:
     text = text.rstrip(" ,;:–—-")
     if not text:
         return text
-    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "。", "！", "？", '."', ".”")) else ".")
+    ended = text.endswith(".") or sentence_ends(text)[-1:] == [len(text)]
+    return text[0].upper() + text[1:] + ("" if ended else ".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class Pool:
         values = [result.metrics[key] for result in self.results if key in result.metrics]
         if not values:
             return Cell(None)
+        if not all(map(math.isfinite, values)):  # of a foreign file; statistics raises
+            return Cell(math.nan, math.nan if len(values) > 1 else None)
         return Cell(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 

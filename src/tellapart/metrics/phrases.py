@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from tellapart.errors import UsageError
+from tellapart.lengths import WORD
 from tellapart.metrics.style import COLORS
 
 Span = tuple[int, int]
@@ -37,8 +38,6 @@ ARTICLES = frozenset(("a", "an", "the"))
 
 EXEMPT = COLORS | PREPOSITIONS | ARTICLES
 """What may be repeated: colours, prepositions, articles (section 3)."""
-
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
 def vlrm_phrases() -> list[str]:
@@ -107,7 +106,7 @@ def repeated_words(text: str, exempt: Collection[str] = EXEMPT) -> list[Span]:
         exempt: words in lower case that may be repeated.
     """
     seen, found = set[str](), []
-    for match in _WORD.finditer(text):
+    for match in WORD.finditer(text):
         word = match.group().lower()
         if word in seen and word not in exempt:
             found.append(match.span())

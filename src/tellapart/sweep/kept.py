@@ -12,9 +12,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tellapart.data.tars import members_within, reading_tar
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
-from tellapart.files import beside, read_json
+from tellapart.files import beside
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
 from tellapart.recipe.fingerprint import NOTED
@@ -30,6 +31,7 @@ from tellapart.sweep.tasks import (
     Task,
     distinct,
     has_weights,
+    read_done,
 )
 
 COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
@@ -189,8 +191,9 @@ def _read(archive: Path) -> dict[str, bytes]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(archive, mode="r:xz") as tar:
-        for told in tar:
+    # Unpacked as a whole first: only then its checksum is held against it.
+    with io.BytesIO(lzma.decompress(archive.read_bytes())) as packed, reading_tar(packed) as tar:
+        for told in members_within(tar):
             inside = not (told.name.startswith("/") or ".." in PurePosixPath(told.name).parts)
             if not (told.isfile() and inside and told.size <= LONGEST):
                 raise ValueError(f"{told.name!r} is not a file of a training")
@@ -225,8 +228,9 @@ def _log(task: Task) -> bytes:
 
 
 def _measured(folder: Path, place: str) -> Iterator[tuple[str, bytes]]:
-    yield f"{place}/{DONE_FILE}", (folder / place / DONE_FILE).read_bytes()
-    for evaluation in sorted({each["folder"] for each in read_json(folder / place / DONE_FILE).values()}):
+    done = folder / place / DONE_FILE
+    yield f"{place}/{DONE_FILE}", done.read_bytes()
+    for evaluation in sorted({name for name, _ in read_done(done).values()}):
         within = f"{place}/{evaluation}"
         yield f"{within}/{METRICS_FILE}", (folder / within / METRICS_FILE).read_bytes()
         yield f"{within}/{PER_IMAGE_FILE}", _columns(folder / within / PER_IMAGE_FILE)

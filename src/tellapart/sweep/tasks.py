@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import read_json, write_json
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
@@ -44,6 +44,18 @@ SECONDS_OF_ALL = "seconds/all"
 """Key of the seconds of all steps, in the log of a training that is kept without its steps."""
 
 ASKED_FILE, TRAINED_FILE, SECONDS_FILE, LOG_FILE = "asked.json", "trained.json", "seconds.json", "metrics.jsonl"
+
+
+def read_done(file: Path) -> dict[str, tuple[str, int]]:
+    """Checkpoint -> the folder of its evaluation next to the file, and its step.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    try:
+        return {name: (str(each["folder"]), int(each["step"])) for name, each in read_json(file).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} is damaged ({reason_of(error)}): {measure_again(file)}") from error
 
 
 @dataclass(frozen=True)
@@ -120,18 +132,24 @@ class Task:
             UsageError: the files are damaged.
         """
         place = self.folder / list(self.measures)[measure]
-        try:
-            done = read_json(place / DONE_FILE)
-            found = {name: (place / each["folder"], each["step"]) for name, each in done.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{place / DONE_FILE} is damaged ({error}): {measure_again(place / DONE_FILE)}") from error
-        return {name: Measured.read(folder, step) for name, (folder, step) in found.items()}
+        found = read_done(place / DONE_FILE)
+        return {name: Measured.read(place / folder, step) for name, (folder, step) in found.items()}
 
     @cached_property
     def steps_of(self) -> dict[str, int]:
-        """``selected`` and ``last`` -> step; where nothing selects, both are the last step."""
-        told = read_json(self.folder / TRAINED_FILE)
-        return {name: told["last"] if step is None else step for name, step in told.items()}
+        """``selected`` and ``last`` -> step; where nothing selects, both are the last step.
+
+        Raises:
+            UsageError: the file is damaged.
+        """
+        try:
+            told = read_json(self.folder / TRAINED_FILE)
+            return {name: int(told["last"] if step is None else step) for name, step in told.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{self.folder / TRAINED_FILE} is damaged ({reason_of(error)}): delete {self.folder} and run the same command "
+                "again, which trains it again."
+            ) from error
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from tellapart.data.loader import Cut, TrainingData
 from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError
-from tellapart.files import write_json
+from tellapart.files import checkpoints, write_json
 from tellapart.training import checkpoint
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
@@ -383,7 +383,8 @@ class _Training:
         except NonFiniteError:
             self._write(step, {NON_FINITE: 1.0})
             raise
-        if self.devices.is_main:
+        # Without a checkpoint there is nothing to resume from, and a run that is killed begins anew.
+        if self.devices.is_main and (name != "best" or checkpoints(self.config.output_dir)):
             write_json(self.config.output_dir / checkpoint.STATE, vars(state), durable=True)
         self.devices.wait()
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.clips import ArrayClip, ClipFile, FrameFiles, PackedClip
 from tellapart.data.dataset import Example
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
@@ -39,6 +40,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _FILES = re.compile(r"\.(jsonl?|csv|tsv|txt|token|tar|parquet|ya?ml|jpe?g|png|webp|bmp|gif|tiff?|ppm)$", re.IGNORECASE)
 _ON_DISK = ("dataset_dict.json", "state.json")
 _BATCH = 1000
+_CLIPS = ClipFile, PackedClip, FrameFiles, ArrayClip
 _WRITTEN = 100
 """Images held in memory until they are written."""
 
@@ -173,7 +175,15 @@ class Datasets(Layout):
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
-        """A ``Dataset``, or a ``DatasetDict`` of several splits: columns ``image``, ``image_id``, ``captions``."""
+        """A ``Dataset``, or a ``DatasetDict`` of several splits: columns ``image``, ``image_id``, ``captions``.
+
+        Raises:
+            UsageError: an example is a clip.
+        """
+        every = (example for examples in splits.values() for example in examples)
+        clip = next((example for example in every if isinstance(example.image, _CLIPS)), None)
+        if clip is not None:
+            raise UsageError(f"{clip.image.name} is a clip, which format 'datasets' does not hold: choose another one.")
         library = _library()
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary, _without_bars(library):
             made = {}
