@@ -71,7 +71,9 @@ def test_the_next_request_may_name_other_photos_alike(space, apart, photos):
 def test_likeness_is_the_matrix_of_cosines(space, apart, photos):
     captions = space("captions")
     alike = captions.likeness(apart.listener, photos)
-    vectors = apart.listener.encode_ids(captions.as_dataset(photos).ids).tolist()
+    with apart.listener.other_images():
+        apart.listener.cache_images(captions.as_dataset(photos))
+        vectors = apart.listener.encode_ids(captions.as_dataset(photos).ids).tolist()
     for a in range(4):
         for b in range(4):
             assert alike[a][b] == pytest.approx(

@@ -140,8 +140,11 @@ def _names_data(name: str) -> bool:
 
 
 def measured_by(recipe: Recipe | ListenerRecipe) -> str:
-    """12 hex digits of the images that an evaluation captions and of how it draws; adding a measure does not change them."""
+    """12 hex digits of the images that an evaluation captions and of how it draws, which adding a measure does not change; empty
+    without an evaluation."""
     section = recipe.resolved.get("evaluation") or {}
+    if section.get("split") is None and section.get("held_out") is None:
+        return ""
     told = {name: section[name] for name in _HOW_MEASURED if name in section}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 

@@ -383,13 +383,18 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             )
 
 
+def same_measure(saved: State, now: State) -> bool:
+    """Whether evaluations measure as before, as far as both states tell."""
+    return "" in (saved.measured, now.measured) or saved.measured == now.measured
+
+
 def _check_measured(folder: Path, saved: State, now: State) -> None:
     """Warn where evaluations measure otherwise than before.
 
     Raises:
         UsageError: an option compares them with those before.
     """
-    if saved.measured in ("", now.measured):
+    if same_measure(saved, now):
         return
     option = "best_floor" if now.config.get("best_floor") else "on_hack"
     if option == "best_floor" or now.config.get("on_hack", "warn") != "warn":

@@ -172,7 +172,7 @@ class _Training:
             checkpoint.catch_up(config, state)
         unevaluated = state.unevaluated and config.evaluates_after(state.step, total)
         log = RunLog(config, devices, state.step, evaluates=unevaluated)
-        comparable = state.measured in ("", measured)
+        comparable = checkpoint.same_measure(state, fresh)
         selection, unconfirmed = Selection(config), None
         if comparable:
             selection, unconfirmed = _selected_before(config, state, log, devices, total)

@@ -120,7 +120,10 @@ class ShardFolder:
 
     def part_name(self, shard: str, size: int, source: str) -> str:
         """Where the review part is of a shard of some bytes, made of the input at an address."""
-        return f"{REVIEW}/{shard}.{self.digest}.{size}.{self._stamp(source)}.json"
+        return self._named(shard, size, self._stamp(source))
+
+    def _named(self, shard: str, size: int, stamp: str) -> str:
+        return f"{REVIEW}/{shard}.{self.digest}.{size}.{stamp}.json"
 
     def _stamp(self, source: str) -> str:
         version = self.versions[source] if source in self.versions else version_of(source)
@@ -213,7 +216,7 @@ class ShardFolder:
         part = finish()
         if part.damaged:  # before the part, which says that the shard is done
             self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", str(part.damaged).encode())
-        self.folder.write(f"{REVIEW}/{shard}.{self.digest}.{size}.{stamp}.json", part.as_json())
+        self.folder.write(self._named(shard, size, stamp), part.as_json())
         for ending in (_FAILED,) if part.damaged else (_FAILED, _DAMAGED):
             self.folder.remove(f"{REVIEW}/{shard}{ending}")
 
