@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tellapart.cli.console import note, say
+from tellapart.cli.console import note, say, say_json
 from tellapart.cli.main import main, plain_warnings, told_remarks
 from tellapart.errors import LONGEST, brief, printable
 
@@ -145,3 +146,10 @@ def test_warnings_of_a_training_are_given_by_one_of_its_processes(command, rank,
     monkeypatch.setattr("tellapart.cli.main.dispatch", dispatch)
     assert main([command]) == 0
     assert capsys.readouterr().err.count("of few images") == told
+
+
+def test_json_has_no_numbers_that_are_not_finite(capsys):
+    """NaN is no JSON, and other programs end at it."""
+    say_json({"a": [float("nan"), (float("-inf"), 0.5)], "b": {"c": float("inf"), "d": "nan", "e": 2}})
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told == {"a": [None, [None, 0.5]], "b": {"c": None, "d": "nan", "e": 2}}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,17 @@ def say(text: str) -> None:
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """One JSON value on standard output, in ASCII, so that no name in it is changed on its way."""
-    say(json.dumps(value, indent=indent).replace("\x7f", "\\u007f"))
+    """One JSON value on standard output, in ASCII, so that no name in it is changed on its way; numbers that are not finite, which
+    JSON has not, as null."""
+    say(json.dumps(_finite(value), indent=indent, allow_nan=False).replace("\x7f", "\\u007f"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def note(text: str) -> None:

@@ -10,6 +10,7 @@ from tellapart.data.check import Group, Member, Report
 from tellapart.data.dataset import Example
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
+from tellapart.evaluation.matching import count_of
 from tellapart.evaluation.one_file import write_page
 from tellapart.evaluation.report.pictures import picture_of
 
@@ -211,7 +212,9 @@ def _groups(name: str, title: str, remedy: str, found: Sequence[Group], album: A
         tiles += [Tile(ending(member.name), member.split) for member in members[1:]] if group.exact else []
         about = "the same file" if group.exact else "the same look: scaled, compressed again or a little brighter"
         groups.append(Shown(f"Group {number}", about, tiles, len(group.members) - len(members)))
-    return Section(name, f"{title} ({len(found):,} groups)", remedy, groups, len(found) - len(groups), paired=True)
+    return Section(
+        name, f"{title} ({count_of(len(found), 'group')})", remedy, groups, len(found) - len(groups), paired=True
+    )
 
 
 def _odd(report: Report, album: Album) -> Section:
