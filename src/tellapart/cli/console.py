@@ -32,8 +32,8 @@ def say(text: str) -> None:
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """One JSON value on standard output, in ASCII, so that no name in it is changed on its way; numbers that are not finite, which
-    JSON has not, as null."""
+    """One JSON value on standard output, in ASCII, so that no name in it is changed on its way; numbers that are not finite,
+    which JSON has not, as null."""
     say(json.dumps(_finite(value), indent=indent, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
