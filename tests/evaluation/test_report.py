@@ -317,6 +317,9 @@ def test_how_a_run_was_made_is_read_from_its_folder(tmp_path):
     (tmp_path / "trainer_state.json").write_text(json.dumps(state).replace("40", "0"), encoding="utf-8")
     selected = dict(read_run(tmp_path).record.lines())["Selected"]
     assert selected == "step 0 (the start itself: no later checkpoint was better), by listener_R@1"
+    (tmp_path / "best").mkdir()
+    (tmp_path / "trainer_state.json").rename(tmp_path / "best" / "trainer_state.json")
+    assert dict(read_run(tmp_path).record.lines())["Selected"] == selected, "the run has no checkpoint yet"
     (tmp_path / "run.json").write_text("[", encoding="utf-8")
     assert read_run(tmp_path).record is None
 
