@@ -21,6 +21,7 @@ from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
 from tellapart.recipe.build import check_together
 from tellapart.recipe.flags import NoValue, split_words
+from tellapart.recipe.images import _check_on_error
 from tellapart.recipe.models import load_data
 from tellapart.recipe.options import Text
 from tellapart.recipe.read_yaml import read_yaml
@@ -466,6 +467,17 @@ def test_a_checkpoint_is_selected_by_what_the_evaluation_measures(training, reme
     unheard = {"data.path": "photos", "training.metric_for_best_model": "listener_R@1"}
     with pytest.raises(UsageError, match=r"measure: set evaluation\.listener"):
         check_metrics(Recipe.load("coco_blip_xe", {**unheard, "evaluation.listener": None, "listener.path": None}))
+
+
+def test_a_part_that_is_null_looks_at_no_images():
+    """A method was refused for what it may be given."""
+    recipe = Recipe.load("world_ved_wtf_rl", {"data.on_error": "replace"})
+    for given in ({}, {"discriminator": None}, {"neighbours": None}):
+        with pytest.raises(UsageError, match="method wtf_rl looks at all training images"):
+            _check_on_error(recipe.replaced(given))
+    _check_on_error(recipe.replaced({"discriminator": None, "neighbours": None}))
+    with pytest.raises(UsageError, match=r"reward\.likelihood looks at all training images"):
+        _check_on_error(Recipe.load("world_ved_scst_clip", {"data.on_error": "replace", "reward.likelihood": 1.0}))
 
 
 @pytest.mark.parametrize("path", ["world", "world/video"])

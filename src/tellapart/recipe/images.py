@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,12 +158,19 @@ def told_problems(dataset: CaptionDataset) -> Skipped:
     return problems
 
 
+def _looks_at_all(recipe: Recipe, needs: Collection[str], own: Mapping[str, Any]) -> bool:
+    """Whether one of the parts that a method or a reward is given looks at every image; parts that are null are not given."""
+    given = {name for name in _NEED_ALL if (own.get(name) or recipe.parts.get(name)) is not None}
+    return bool((given | {"gallery"}) & set(needs))
+
+
 def _check_on_error(recipe: Recipe) -> None:
     if not recipe.data.reads_as_they_come:
         return
-    asked = {f"method {recipe.method}": recipe.kind.needs}
-    asked |= {f"reward.{entry.name}": recipe.catalogue.rewards[entry.name].needs for entry in recipe.reward}
-    looks = next((who for who, needs in asked.items() if _NEED_ALL & set(needs)), None)
+    asked: dict[str, tuple[Collection[str], Mapping[str, Any]]] = {f"method {recipe.method}": (recipe.kind.needs, {})}
+    for entry in recipe.reward:
+        asked[f"reward.{entry.name}"] = recipe.catalogue.rewards[entry.name].needs, entry.parts
+    looks = next((who for who, (needs, own) in asked.items() if _looks_at_all(recipe, needs, own)), None)
     if looks is not None:
         raise UsageError(
             f"{looks} looks at all training images before the first step, which data.on_error=replace is there to avoid: set "
