@@ -104,6 +104,10 @@ def test_different_images_of_one_id_on_disk_are_refused(named, tmp_path):
         rows = datasets.Dataset.from_dict({"image": images, "image_id": ["a", "a"]}, features=features)
         rows.save_to_disk(str(tmp_path / str(place)))
     assert load_dataset(tmp_path / "0", split="train").ids == ["a"]
+    renamed = [cells[0], {"path": "other.png", "bytes": files[0].read_bytes()}]  # some builders name each row's image
+    rows = datasets.Dataset.from_dict({"image": renamed, "image_id": ["a", "a"]}, features=features)
+    rows.save_to_disk(str(tmp_path / "renamed"))
+    assert load_dataset(tmp_path / "renamed", split="train").ids == ["a"]
     with pytest.raises(UsageError, match="two different images have the id 'a', the later one in row 1"):
         load_dataset(tmp_path / "1", split="train")
 

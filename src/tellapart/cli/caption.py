@@ -297,7 +297,7 @@ def _finish(
         listed = write_review(output.review, rows, progress.errors, items)
         write_review_page(output.page, rows, items)
     code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
-    note(summary(progress, rows, str(output.review) if listed else ""))
+    note(summary(progress, rows, output if listed else None))
     if lost:
         note(f"error: {lost} of {len(rows)} captions were not written (see above): run the same command again.")
         return 2
@@ -322,8 +322,14 @@ def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -
     return summarize(len(progress.errors), total, "have no caption", remedy, strict=strict)
 
 
-def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
-    """Summary in one line: images, speed, and the number of flagged captions per fault."""
+def summary(progress: Progress, rows: Sequence[Row], listed: Output | None = None) -> str:
+    """Summary in one line: images, speed, and the number of flagged captions per fault.
+
+    Args:
+        progress: of the run.
+        rows: images with captions.
+        listed: where they are listed, if they are.
+    """
     aside = [f"{progress.before} before"] if progress.before else []
     aside += [f"{progress.kept} kept"] if progress.kept else []
     told = f"captioned {progress.drawn} images" + (f" ({', '.join(aside)})" if aside else "")
@@ -332,10 +338,11 @@ def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
     flagged = sum(bool(caption.flags) for _, caption in rows)
     reasons = ", ".join(f"{name} {often[name]}" for name in SEVERITY if often[name])
     told += f"; {flagged} flagged ({reasons})" if flagged else "; none flagged"
-    told += ", which --output lists" if flagged and not where else ""
-    if where and not flagged:
-        return f"{told}; {where} lists the unreadable images."
-    return f"{told}: see {where}, or with images {Path(where).with_suffix('.html')}." if where else f"{told}."
+    if listed is None:
+        return f"{told}, which --output lists." if flagged else f"{told}."
+    if not flagged:
+        return f"{told}; {listed.review} lists the unreadable images."
+    return f"{told}: see {listed.review}, or with images {listed.page}."
 
 
 def output_of(options: CaptionOptions, items: Sequence[Item], words: Sequence[str]) -> Output:

@@ -122,7 +122,7 @@ _HOW_MEASURED = (
 
 
 def contents_of(recipe: Recipe | ListenerRecipe) -> dict[str, str]:
-    """What a training is made of besides its data -> what changes with its content: models by option, plugin files, and the
+    """What a training is made of, its data left out -> what changes with its content: models by option, plugin files, and the
     revisions of method and rewards."""
     named = {
         name: value

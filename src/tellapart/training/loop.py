@@ -63,8 +63,8 @@ def train(
         config: how to train.
         evaluate: called at the start, every ``eval_steps`` and at the end, with random numbers of its own.
         recipe: whatever made this run, stored in ``run.json``.
-        contents: what it is made of besides the data, such as models -> digest of its content; a resumed run warns where one
-            has changed.
+        contents: models, plugins and what else it is made of, the data left out -> digest of the content; a resumed run warns
+            where one has changed.
         measured: digest of how ``evaluate`` measures. A run that is resumed with another one selects among the evaluations
             that follow.
 

@@ -23,7 +23,7 @@ class State:
         doctor: see ``state``.
         ended: why the run was ended before its last step; empty if it was not.
         unevaluated: whether the evaluation after this step is still to be done, since the run was asked to stop.
-        contents: what the run is made of besides its data, such as models -> digest of its content.
+        contents: models, plugins and what else the run is made of, its data left out -> digest of the content.
         measured: digest of how its evaluations measure; empty where none was told.
     """
 

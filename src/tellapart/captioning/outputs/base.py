@@ -33,7 +33,7 @@ class Output(ABC):
 
     @property
     def page(self) -> Path:
-        """The page that shows them with their images."""
+        """The page of the captions to look at, with their images."""
         return self.review.with_suffix(".html")
 
     def check(self, items: Sequence[Item]) -> None:

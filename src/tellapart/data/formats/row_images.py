@@ -9,7 +9,7 @@ from tellapart.data.images import ImageError, ImageSource
 from tellapart.errors import UsageError
 
 _COMPARED = 16
-"""Images without a name that are compared in each file."""
+"""Images that share no name and are compared in each file."""
 
 Image = TypeVar("Image", bound=ImageSource)
 
@@ -36,8 +36,8 @@ class RowImages(Generic[Image]):
         Args:
             key: the image's.
             image: of the row.
-            file: what the row calls the image's own file; where two rows of a key lack it, the bytes of the first few are
-                compared.
+            file: what the row calls the image's own file; where two rows of a key do not share it, the bytes of the first few
+                are compared.
             where: the row, for the message.
 
         Raises:
@@ -54,9 +54,9 @@ class RowImages(Generic[Image]):
             )
 
     def _same(self, first: Image, its_file: str | None, image: Image, file: str | None) -> bool:
-        if file and its_file:
-            return file == its_file
-        self._compared += 1
+        if file and file == its_file:
+            return True
+        self._compared += 1  # each row may have a name of its own for the same bytes
         try:
             return self._compared > _COMPARED or first.read() == image.read()
         except ImageError:  # told where it is opened

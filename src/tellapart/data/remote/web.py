@@ -270,7 +270,7 @@ class Deadline(threading.local):
         """The time-out of one more reading.
 
         Raises:
-            httpcore2.ReadTimeout: there is no time left.
+            httpcore2.ReadTimeout: the time is over.
         """
         left = self.until - time.monotonic()
         if left <= 0:

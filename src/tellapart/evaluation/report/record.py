@@ -139,7 +139,7 @@ def read_record(run: Path) -> Record | None:
     value = read_object(run / RECORD_FILE)
     if not value:
         return None
-    state = read_object(run / STATE_FILE) or read_object(run / "best" / STATE_FILE)  # there is no checkpoint yet
+    state = read_object(run / STATE_FILE) or read_object(run / "best" / STATE_FILE)  # before its first checkpoint
     best = state.get("selection") or {}
     rest = {key: value[key] for key in value if key not in ("recipe", "config", "versions")}
     recipe, config, versions = (value.get(name) or {} for name in ("recipe", "config", "versions"))
