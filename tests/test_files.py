@@ -337,6 +337,18 @@ def test_a_kill_between_the_two_renamings_loses_no_folder(tmp_path):
     assert (tmp_path / "out" / "data").read_text() == "new"
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_to_a_file_stays_and_the_file_is_written(tmp_path, there):
+    kept = tmp_path / "kept" / "captions.jsonl"
+    if there:
+        write_text(kept, "old")
+    (tmp_path / "captions.jsonl").symlink_to(kept)
+    write_text(tmp_path / "captions.jsonl", "new")
+    assert (tmp_path / "captions.jsonl").is_symlink()
+    assert kept.read_text() == "new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["captions.jsonl", "captions.jsonl", "kept"]
+
+
 def test_a_link_to_a_folder_and_a_long_name_are_replaced_again_and_again(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -46,7 +46,7 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary file that becomes ``path`` when the block ends without an error.
 
     Args:
-        path: the file.
+        path: the file. Of a symbolic link the file that it leads to is replaced, and the link stays.
         durable: survive a power cut, too: without it, the new name may come to disk before what it names.
 
     Raises:
@@ -54,6 +54,7 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     name, handle = None, -1
     try:
+        path = _led_to(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         name, handle = _temporary_file(path)
         yield Path(name)
@@ -275,7 +276,7 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: something cannot be written; the error names ``path``.
         UsageError: the current folder is in it, or somebody removed the temporary folder meanwhile.
     """
-    path = path.resolve() if path.is_symlink() else path
+    path = _led_to(path)
     if _holds_current(path):
         raise UsageError(f"the command runs in the folder {path}, which can therefore not be replaced: name another.")
     put_back(path)
@@ -292,6 +293,11 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             to_disk(path.parent, within=False)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _led_to(path: Path) -> Path:
+    """What a symbolic link leads to; any other path itself."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _holds_current(path: Path) -> bool:

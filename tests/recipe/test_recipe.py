@@ -559,3 +559,18 @@ def test_another_method_selects_by_no_listener_of_the_one_before():
 def test_a_base_without_its_encoder_is_refused():
     with pytest.raises(UsageError, match=r"the file of evaluation\.pac was trained from: set that, too"):
         check_together(Recipe.load("world_ved_dico", {"evaluation.pac_base": "openai/clip-vit-base-patch32"}))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "where", "path"),
+    [
+        ("world_ved_dico", "listener.base", "world/listener"),
+        ("world_ved_dico_truth", "reward.likelihood.listener.base", "world/verifier"),
+        ("world_ved_dico", "evaluation.pac_base", "world/pac"),
+    ],
+)
+def test_a_base_of_a_model_that_needs_none_is_refused(recipe, where, path):
+    asked = {where: "openai/clip-vit-base-patch32"} | ({"evaluation.pac": path} if "pac" in where else {})
+    with pytest.raises(UsageError, match=rf"{where} is for \.pth files, and {path} has a tokenizer of its own: leave"):
+        check_together(Recipe.load(recipe, asked))
+    check_together(Recipe.load(recipe, asked | {where.replace("base", "path") if "pac" not in where else "evaluation.pac": "x.pth"}))

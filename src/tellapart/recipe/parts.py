@@ -496,6 +496,24 @@ def check_parts(recipe: Recipe) -> None:
         )
     if recipe.evaluation.pac_base is not None and recipe.evaluation.pac is None:
         raise UsageError("evaluation.pac_base is what the file of evaluation.pac was trained from: set that, too.")
+    _check_bases(recipe)
+
+
+def _check_bases(recipe: Recipe) -> None:
+    """Raise where a model that has a tokenizer of its own is given another's."""
+    from tellapart.listeners.kinds import is_checkpoint
+    from tellapart.recipe.sections import ListenerSection
+
+    said = {"evaluation.pac_base": (recipe.evaluation.pac_base, recipe.evaluation.pac)}
+    sections = {"listener": recipe.listener, **recipe.parts}
+    for entry in recipe.reward:
+        sections |= {f"reward.{entry.name}.{name}": section for name, section in entry.parts.items()}
+    for name, section in sections.items():
+        if isinstance(section, ListenerSection):
+            said[f"{name}.base"] = (section.base, section.path)
+    for name, (base, path) in said.items():
+        if base is not None and path is not None and not is_checkpoint(path):
+            raise UsageError(f"{name} is for .pth files, and {path} has a tokenizer of its own: leave {name} out.")
 
 
 def _check_own_parts(recipe: Recipe, name: str, what: _Named) -> None:
