@@ -121,13 +121,15 @@ def test_a_fresh_folder_replaces_and_the_first_one_stays(tmp_path):
 
 
 def test_where_a_run_keeps_what(tmp_path):
-    for name in ("checkpoint-2/a", "checkpoint-10/a", "checkpoint-9/b", "checkpoint-x/a", "best/b"):
+    for name in ("checkpoint-2/a", "checkpoint-10/a", "checkpoint-9/b", "checkpoint-x/a", "checkpoint-²/a", "best/b"):
         (tmp_path / name).mkdir(parents=True)
     assert list(checkpoints(tmp_path)) == [2, 9, 10]  # by number, not by name
     assert trained_part(tmp_path, "a") == tmp_path / "checkpoint-10" / "a"
     assert trained_part(tmp_path, "b") == tmp_path / "best" / "b"  # the selected one comes before the last
     assert trained_part(tmp_path / "checkpoint-2", "a") == tmp_path / "checkpoint-2" / "a"
     assert trained_part(tmp_path, "c") is None
+    (tmp_path / "best").rename(tmp_path / ".best.replaced")  # where a kill came before the next one took its place
+    assert trained_part(tmp_path, "b") == tmp_path / ".best.replaced" / "b"
 
 
 def test_objects_that_cannot_be_read_are_empty(tmp_path):

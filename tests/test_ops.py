@@ -68,8 +68,18 @@ def test_group_statistics_equal_plain_loops(rows):
 
 def test_k3_is_never_negative_and_zero_at_the_reference():
     logprobs = torch.linspace(-5, 0, 11, dtype=torch.float64)
-    assert (kl_k3(logprobs, logprobs.flip(0)) >= 0).all()
-    assert kl_k3(logprobs, logprobs).abs().max() == 0
+    everything = torch.ones_like(logprobs, dtype=torch.bool)
+    assert (kl_k3(logprobs, logprobs.flip(0), everything) >= 0).all()
+    assert kl_k3(logprobs, logprobs, everything).abs().max() == 0
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_k3_reads_nothing_of_padding(value):
+    logprobs = torch.full((1, 2), -1.0, requires_grad=True)
+    found = kl_k3(logprobs, torch.tensor([[-2.0, value]]), torch.tensor([[True, False]]))
+    found.sum().backward()
+    assert found[0].tolist() == [pytest.approx(math.exp(-1)), 0.0]  # exp(d) - d - 1 of d = -1
+    assert logprobs.grad[0].tolist() == [pytest.approx(1 - math.exp(-1)), 0.0]
 
 
 @cases(st.floats(-3, 3, width=32), st.integers(1, 9))

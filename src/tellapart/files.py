@@ -463,14 +463,32 @@ def read_object(path: Path) -> dict[str, Any]:
 def checkpoints(run: Path) -> dict[int, Path]:
     """Step -> checkpoint folder of a run, in order of steps."""
     folders = {path.name.removeprefix("checkpoint-"): path for path in run.glob("checkpoint-*") if path.is_dir()}
-    return {int(step): folders[step] for step in sorted(filter(str.isdigit, folders), key=int)}
+    return {int(step): folders[step] for step in sorted(filter(str.isdecimal, folders), key=int)}
+
+
+def with_weights(run: Path) -> list[Path]:
+    """The folders of a run that may hold what it trained: its selected checkpoint, then the others from the last one.
+
+    A selected one that another is about to replace counts, also where a kill came between the two.
+    """
+    best = run / "best"
+    return [best if best.is_dir() else _replaced(best), *reversed(checkpoints(run).values())]
 
 
 def trained_part(run: Path, part: str) -> Path | None:
     """The folder of something that a run has trained, such as ``captioner``: that of its selected checkpoint, else of the last
     that has one; none without any. A checkpoint's own folder may be given, too."""
-    places = [run, run / "best", *reversed(checkpoints(run).values())]
-    return next((place / part for place in places if (place / part).is_dir()), None)
+    return next((place / part for place in [run, *with_weights(run)] if (place / part).is_dir()), None)
+
+
+def in_a_cell(name: str) -> str:
+    r"""A name without tabs and line breaks, which are shown as ``\t`` and ``\n``.
+
+    Example:
+        >>> print(in_a_cell("a\tcup"))
+        a\tcup
+    """
+    return name.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -114,10 +114,16 @@ def _group_sum_above_least(values: Tensor, group: Tensor) -> tuple[Tensor, Tenso
     return (least, *group_sum(values - least, group))
 
 
-def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
+def kl_k3(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
     """Per-token estimate ``exp(d) - d - 1``, ``d = reference - logprobs``, of KL(policy || reference): never negative,
-    differentiable (Schulman's k3, used in GRPO's loss)."""
-    difference = reference - logprobs
+    differentiable (Schulman's k3, used in GRPO's loss).
+
+    Args:
+        logprobs: ``[N, T]``, of the policy.
+        reference: ``[N, T]``.
+        mask: ``[N, T]`` bool, real tokens. The others are 0, also in the gradient, whatever they hold.
+    """
+    difference = masked(reference - logprobs, mask)
     return difference.exp() - difference - 1
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 import torch
@@ -12,7 +14,15 @@ from PIL import Image
 from captioning.chat_server import Chat, said, serving
 from tellapart.captioning import endpoint as module
 from tellapart.captioning.draw import Drawing
-from tellapart.captioning.endpoint import FRUITLESS, Endpoint, EndpointCaptioner, EndpointDrawer
+from tellapart.captioning.endpoint import (
+    FRUITLESS,
+    Endpoint,
+    EndpointCaptioner,
+    EndpointDrawer,
+    _asked_pause,
+    _captions,
+    _PassingError,
+)
 from tellapart.captioning.gate import Gate
 from tellapart.captioning.serve import StationError
 from tellapart.errors import UsageError
@@ -67,6 +77,34 @@ def test_a_request_without_a_whole_answer_in_time_is_asked_again(fault):
         assert rollout.texts == [said(size) for size in SIZES]
         assert captioner.failed == {}
         assert min(chat.seen.values()) >= 2  # more where the machine is too busy to answer within a second
+
+
+def test_the_pause_that_a_server_asks_for():
+    """Only whole seconds were followed; HTTP allows a date, too."""
+    now = datetime.now(UTC)
+    said = {
+        format_datetime(now + timedelta(seconds=30), usegmt=True): 30.0,
+        format_datetime(now - timedelta(days=1)): 0.0,
+    }
+    for header, seconds in {
+        "7": 7.0,
+        "1.5": 1.5,
+        "-3": 0.0,
+        "nan": 0.0,
+        "inf": 0.0,
+        "soon": 0.0,
+        "": 0.0,
+        **said,
+    }.items():
+        assert _asked_pause(header) == pytest.approx(seconds, abs=5.0 if "GMT" in header else 0.0)
+
+
+def test_odd_numbers_of_choices():
+    """The infinite one ended the run with a traceback; the other was asked six times for a caption that was there."""
+    body = '{"choices": [{"index": %s, "message": {"content": "a cat"}, "finish_reason": "stop"}]}'
+    assert _captions((body % "null").encode(), 1) == [("a cat", True)]
+    with pytest.raises(_PassingError, match="not a chat completion"):
+        _captions((body % "1e999").encode(), 1)
 
 
 def test_requests_run_at_once_and_no_more_than_asked():

@@ -116,6 +116,31 @@ def test_features_are_of_all_splits_and_go_on(album, capsys):
     assert "features of 12 images (mean, 16 wide), 0 computed now" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("left", ["half", "header", "rows", "none"])
+def test_features_of_damaged_files_are_computed_again(album, tmp_path, capsys, left):
+    """They were counted as there, and whoever read them later was told."""
+    shutil.copytree(album.root / "mean", tmp_path / "mean")
+    (array,) = (tmp_path / "mean").glob("*.npy")
+    whole = np.load(array)
+    if left == "none":
+        array.unlink()
+    elif left == "rows":
+        np.save(array, whole[:3])
+    else:
+        array.write_bytes(array.read_bytes()[: 20 if left == "header" else array.stat().st_size // 2])
+    words = ["--model", album.root / "vit", "--pool", "mean", "--output_dir", tmp_path / "mean"]
+    command = ["features", album.root / "data.json", "--images", album.root / "pictures", *words]
+    assert run(*command) == 0
+    told = capsys.readouterr()
+    assert "features of 12 images (mean, 16 wide), 12 computed now" in told.out
+    assert array.name in told.err
+    assert "its images are computed again" in told.err
+    again = open_features(tmp_path / "mean")
+    assert all((again[str(i)] == open_features(album.root / "mean")[str(i)]).all() for i in range(12))
+    assert run(*command) == 0
+    assert "0 computed now" in capsys.readouterr().out
+
+
 def test_two_commands_do_not_fill_one_folder(album, capsys):
     """Both computed what neither found there, and it was stored twice."""
     before = sorted(path.name for path in (album.root / "mean").iterdir())

@@ -136,12 +136,21 @@ def test_files_of_captions_and_one_question(materials, tmp_path, served, capsys)
         (tmp_path / name / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))
     words = [str(tmp_path / name / "said.jsonl") for name in "ab"]
     assert main(judged(words, materials, tmp_path, "--question", "reads_better", "--split", "train")) == 0
-    (study,) = served
-    assert study.runs == tuple(f"said ({word})" for word in words)
-    assert (len(study.items_of(WHICH_IMAGE)), len(study.items_of(READS_BETTER))) == (0, 8)
     said = capsys.readouterr().err
     assert "only 8 images have different captions" in said
     assert "warning" not in said
+    (study,) = served
+    assert study.runs == tuple(f"said ({word})" for word in words)
+    again = judged(words, materials, tmp_path, "--question", "reads_better", "--split", "train")
+    assert main(again) == 0
+    kept = (tmp_path / "b" / "said.jsonl").read_text()
+    (tmp_path / "b" / "said.jsonl").write_text(kept.replace('"caption": "', '"caption": "just ', 1))
+    assert main(again) == 2  # old captions were shown, and answers counted for the new ones
+    assert f"a study of other captions, since {words[1]} has changed" in capsys.readouterr().err
+    (tmp_path / "b" / "said.jsonl").unlink()
+    assert main(again) == 0
+    assert served == [study] * 3
+    assert (len(study.items_of(WHICH_IMAGE)), len(study.items_of(READS_BETTER))) == (0, 8)
 
 
 def test_results_are_printed_and_kept(runs, materials, tmp_path, served, capsys):

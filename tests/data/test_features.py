@@ -161,6 +161,8 @@ def test_what_is_wrong_with_an_image_is_named(make, tmp_path):
         "2": np.zeros((5, 4), dtype=np.float32),
         "3": np.zeros((0, 3), dtype=np.float32),
         "4": np.array(5.0),
+        "6": np.array([[0.0, np.nan, 1.0]]),
+        "7": np.array([[0.0, 1e39, 1.0]]),  # infinite in float32, which captioners read
     }
     features = make(tmp_path / "set", arrays)
     with pytest.raises(UsageError, match=r"set.* no features of image '5': compute them"):
@@ -171,12 +173,15 @@ def test_what_is_wrong_with_an_image_is_named(make, tmp_path):
         features["3"]
     with pytest.raises(UsageError, match="image '4' are not an array of numbers"):
         features["4"]
-    data = dataset(tmp_path, ["2", "1", "5", "3"])
-    with pytest.raises(UsageError, match=r"no features of 1 of the 4 images of photos, first '5'"):
+    for image in ("6", "7"):
+        with pytest.raises(UsageError, match=f"image '{image}' are not finite in float32"):
+            features[image]
+    data = dataset(tmp_path, ["2", "1", "5", "3", "6"])
+    with pytest.raises(UsageError, match=r"no features of 1 of the 5 images of photos, first '5'"):
         require_features(data, features)
     kept, left = with_features(data, features)
     assert kept.ids == ["1"]
-    assert [name for name, _ in left] == ["2", "5", "3"]
+    assert [name for name, _ in left] == ["2", "5", "3", "6"]
     with pytest.raises(UsageError, match="no image of photos has features"):
         with_features(dataset(tmp_path, ["5"]), features)
 

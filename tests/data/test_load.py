@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -292,3 +294,25 @@ def test_options_without_a_use_are_refused_unless_they_were_given_for_other_data
     (tmp_path / "split").mkdir()
     photos.rename(tmp_path / "split" / "train")
     assert load_dataset(tmp_path / "split", split="train", caption_column="text").ids == ["a"], "its folders may differ"
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_references_need_no_more_than_ids(tmp_path, kind):
+    """The remedy named an option that does not go with references."""
+    rows = [
+        {"image_id": 7, "caption": "a dog"},
+        {"image_id": 12, "caption": "a cat"},
+        {"image_id": 7, "caption": "a pup"},
+    ]
+    path = tmp_path / f"captions.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [list(rows[0]), *(map(str, row.values()) for row in rows)]
+        path.write_text("".join(("," if kind == "csv" else "\t").join(line) + "\n" for line in lines))
+    found = load_references(path).references
+    assert {name: [*told] for name, told in found.items()} == {"7": ["a dog", "a pup"], "12": ["a cat"]}
+    with pytest.raises(UsageError, match="give image_column"):
+        load_dataset(path)

@@ -70,7 +70,7 @@ def test_one_person_is_one_rater(answers):
     assert answers.name_of(key) == "Zoë Ko"
     assert answers.name_of("nobody") is None
     answers.enter("أمل 👩‍🔬")
-    for name in ("", "  ", "a\0b", "x" * (LONGEST_NAME + 1), "\ud800"):
+    for name in ("", "  ", "a\0b", "x" * (LONGEST_NAME + 1), "\ud800", "\u200b", "Ann\u202e"):
         with pytest.raises(UsageError, match="cannot be used"):
             answers.enter(name)
 

@@ -118,6 +118,13 @@ def test_pictures_are_served_by_name_only(visitor):
         assert visitor.client.get(f"/pictures/{path}").status_code == 404
 
 
+def test_a_picture_that_vanishes_is_no_fault_of_the_server(visitor):
+    name = next(iter(visitor.study.pictures.values()))
+    (visitor.study.folder / "pictures" / name).unlink()
+    response = visitor.client.get(f"/pictures/{name}")
+    assert (response.status_code, "cannot be read" in response.text) == (404, True)
+
+
 def test_every_response_carries_the_policy(visitor):
     for path in ("/", "/page.js", "/pictures/none", "/nothing"):
         headers = visitor.client.get(path).headers

@@ -1,6 +1,7 @@
 """Results as files: what is written is read back, in the formats other tools expect, and never by halves."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow.parquet
@@ -17,6 +18,8 @@ from tellapart.evaluation.results import (
     result_folders,
     with_choice,
 )
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 
 
 def test_round_trip(tmp_path):
@@ -29,6 +32,19 @@ def test_round_trip(tmp_path):
         "metrics.json",
         "per_image.parquet",
     ]
+
+
+def test_two_writers_of_one_folder_wait_for_each_other(tmp_path, monkeypatch):
+    """Each removed what the other was writing, and the names in its error told nothing."""
+    results = [toy_result(name, seed=seed) for seed, name in enumerate(("dico", "scst"))]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda place: results[place % 2].save_in(tmp_path), range(20)))
+    assert EvaluationResult.load(tmp_path) in results
+    assert not (tmp_path / ".new").exists()
+    monkeypatch.setattr("tellapart.evaluation.results._PATIENCE", 0.1)
+    with Lock(tmp_path / LOCK, "writing an evaluation into"), pytest.raises(UsageError, match="another process"):
+        results[0].save_in(tmp_path)
+    assert EvaluationResult.load(tmp_path) in results
 
 
 def test_captions_are_in_coco_format_with_numbers_for_numeric_ids(tmp_path):

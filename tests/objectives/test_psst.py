@@ -202,6 +202,14 @@ def test_a_listener_may_read_texts(parts, kind):
     assert any(found[0])
 
 
+def test_an_image_is_not_compared_with_itself_alone():
+    """Its hinge was 0, and every caption counted as found."""
+    images = torch.eye(2)
+    with pytest.raises(UsageError, match="a step has a single one"):
+        told_apart(images, images, 0.2, ["a", "a"])
+    assert told_apart(images, images, 0.2, ["a", "b"])[1]["own_listener/recall@1"].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("kind", [PSST, GumbelAnnealed, ReinforceJoint, Luo2018, ListenerOnly])
 def test_captions_are_told_apart_within_a_step_so_it_cannot_be_cut(parts, kind, tmp_path, monkeypatch):
     objective, _, _ = build(parts, kind)

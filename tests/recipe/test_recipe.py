@@ -573,4 +573,5 @@ def test_a_base_of_a_model_that_needs_none_is_refused(recipe, where, path):
     asked = {where: "openai/clip-vit-base-patch32"} | ({"evaluation.pac": path} if "pac" in where else {})
     with pytest.raises(UsageError, match=rf"{where} is for \.pth files, and {path} has a tokenizer of its own: leave"):
         check_together(Recipe.load(recipe, asked))
-    check_together(Recipe.load(recipe, asked | {where.replace("base", "path") if "pac" not in where else "evaluation.pac": "x.pth"}))
+    named = where.replace(".pac_base", ".pac").replace(".base", ".path")
+    check_together(Recipe.load(recipe, asked | {named: "x.pth"}))

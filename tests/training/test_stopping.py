@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import signal
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tellapart.data.images import ImageFile
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.training.checkpoint import NonFiniteError
+from tellapart.training.interrupt import Interrupts
 from tellapart.training.loop import train
 from tellapart.types import StepOutput
 
@@ -50,6 +52,7 @@ def test_non_finite_numbers_stop_the_run_and_are_never_saved(tmp_path, where):
         assert "critic.bias holds values that are not finite at step 1" in str(caught.value)
         return
     assert saved == ["checkpoint-2"]
+    assert str(caught.value).endswith("and resume from the last checkpoint.")
     assert all(torch.isfinite(p).all() for p in objective.parameters())
     record = json.loads((tmp_path / "nonfinite.json").read_text())
     assert record["step"] == 3
@@ -224,11 +227,23 @@ class WithoutNumbers(Toy):
             )
 
 
+def test_a_worker_leaves_an_interrupt_to_the_process_that_trains():
+    """A terminal interrupts loaders' workers, too: each said that it stops after this step, once per process."""
+    with Interrupts() as interrupts:
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            os._exit(int(interrupts.requested))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_reward_that_is_not_finite_is_blamed(tmp_path):
     with pytest.raises(NonFiniteError, match=r"correct the reward, which is not finite") as caught:
         train(WithoutNumbers(), toy_data(), toy_config(tmp_path))
     assert "learning_rate" not in str(caught.value)
     assert not list(tmp_path.glob("checkpoint-*"))
+    assert str(caught.value).endswith("start again with --overwrite_output_dir, since there is no checkpoint yet.")
 
 
 def test_a_step_larger_than_the_data_is_refused(tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -287,8 +290,7 @@ class EndpointCaptioner:
             return
         why = self._clean(f"HTTP {status} {_message(data)}".rstrip())
         if status in PASSING:
-            wait = answer.headers.get("retry-after", "")
-            raise _PassingError(why, wait=float(wait) if wait.isdecimal() else 0.0)
+            raise _PassingError(why, wait=_asked_pause(answer.headers.get("retry-after", "")))
         if status in OF_THE_IMAGE:
             raise _ImageError(why)
         remedy = f"put its key into {ENDPOINT_KEY}" if status in (401, 403) else "check --endpoint and --captioner"
@@ -298,6 +300,19 @@ class EndpointCaptioner:
         """The text without the key, which servers repeat in their errors."""
         text = text.replace(self._key, "...") if self._key else text
         return printable(brief(without_secrets(text)))[:300].rstrip(".")
+
+
+def _asked_pause(header: str) -> float:
+    """The seconds of a ``Retry-After``, which has a number or a date (RFC 9110, section 10.2.3); 0 where it has neither."""
+    try:
+        return max(float(header), 0.0) if math.isfinite(float(header)) else 0.0
+    except ValueError:
+        pass
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return 0.0
+    return max((until - datetime.now(UTC if until.tzinfo else None)).total_seconds(), 0.0)
 
 
 def _message(data: bytes) -> str:
@@ -319,9 +334,9 @@ def _captions(data: bytes, count: int) -> list[tuple[str, bool]]:
         StationError: it has another number of captions, for which the next request would be paid, too.
     """
     try:
-        choices = sorted(json.loads(data)["choices"], key=lambda choice: int(choice.get("index", 0)))
+        choices = sorted(json.loads(data)["choices"], key=lambda choice: int(choice.get("index") or 0))
         found = [(choice["message"].get("content"), choice.get("finish_reason")) for choice in choices]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise _PassingError("an answer that is not a chat completion") from error
     if not found:
         raise _PassingError("an answer without captions")

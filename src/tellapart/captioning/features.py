@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.progress import bar
 from tellapart.types import Batch
+
+logger = logging.getLogger(__name__)
 
 
 class _Reading:
@@ -51,7 +54,8 @@ def write_features(
 ) -> tuple[int, dict[str, str]]:
     """Compute the features of every image that the folder does not hold yet, and keep them there.
 
-    Stored features are recognised by the picture's content, so a changed image is computed again. A kill loses at most the
+    Stored features are recognised by the picture's content, so a changed image is computed again, and so are those of damaged
+    files. A kill loses at most the
     unwritten shard; an interrupt or an error writes it. Batches are cut from ``items`` and stored whole, so a stop
     changes no feature.
 
@@ -83,7 +87,10 @@ def write_features(
 def _computed(
     items: Sequence[Item], vision: VisionFeatures, writer: FeatureWriter, *, batch_size: int, threads: int, fail: bool
 ) -> tuple[int, dict[str, str]]:
-    reading, computed, errors = _Reading(vision, FeatureStore(writer.path)), 0, dict[str, str]()
+    store, computed, errors = FeatureStore(writer.path), 0, dict[str, str]()
+    for reason in store.remove_damaged().values():
+        logger.warning("note: %s; its images are computed again.", reason)
+    reading = _Reading(vision, store)
     batches = iter([list(items[first : first + batch_size]) for first in range(0, len(items), batch_size)])
     try:
         with bar("features", len(items)) as running:

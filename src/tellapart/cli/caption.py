@@ -47,7 +47,7 @@ from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
-from tellapart.files import require_written
+from tellapart.files import in_a_cell, require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards import REWARDS
@@ -161,12 +161,7 @@ def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
 
 def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     """A line per image on standard output."""
-    return _in_order(items, options, lambda item, caption: say(f"{_in_a_cell(item.image.name)}\t{caption.caption}"))
-
-
-def _in_a_cell(name: str) -> str:
-    r"""A name without tabs and line breaks, which are shown as ``\t`` and ``\n``."""
-    return name.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return _in_order(items, options, lambda item, caption: say(f"{in_a_cell(item.image.name)}\t{caption.caption}"))
 
 
 def _in_order(

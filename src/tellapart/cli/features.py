@@ -12,6 +12,7 @@ from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError, reason_of
+from tellapart.ranges import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
     from tellapart.captioners.vision import VisionFeatures
@@ -65,8 +66,8 @@ class FeaturesOptions:
     on_error: Literal["fail", "skip"] = "fail"
     strict: bool = False
     overwrite: bool = False
-    batch_size: int = 32
-    num_workers: int = 2
+    batch_size: PositiveInt = 32
+    num_workers: NonNegativeInt = 2
 
 
 def run(argv: Sequence[str]) -> int:
@@ -82,8 +83,6 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if len(words) != 1:
         raise UsageError(f"features needs one data set or folder of images, not {len(words)} words: name it.")
-    if options.batch_size < 1:
-        raise UsageError(f"--batch_size is {options.batch_size}: give at least 1.")
     from tellapart.captioning.features import write_features
     from tellapart.data.features.store import About, FeatureStore
     from tellapart.recipe.models import device

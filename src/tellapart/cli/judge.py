@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -31,6 +32,7 @@ from tellapart.evaluation.matching import match
 from tellapart.evaluation.results import METRICS_FILE, find_result
 from tellapart.files import read_object, write_json, write_text
 from tellapart.listeners.neighbours import Neighbours
+from tellapart.recipe.fingerprint import digest
 from tellapart.recipe.measured import DataOptions, Where, load
 from tellapart.recipe.runs import made
 
@@ -254,6 +256,8 @@ def export(folder: Path) -> int:
 PREFERENCES = "preferences.jsonl"
 MODELS_FILE = "models.json"
 """Of a study: each model that answered, with its answers in either order."""
+_CAPTIONS = ("captions_a", "captions_b")
+"""What a study's file calls the hash of either run's captions."""
 _NOT_PART = ("output_dir", "port", "results", "export", "vlm")
 """Options that change nothing about what is asked."""
 
@@ -268,6 +272,12 @@ def make_or_open(words: Sequence[str], options: JudgeOptions) -> Study:
     if (options.output_dir / STUDY_FILE).is_file():
         study = Study.load(options.output_dir)
         others = [key for key in asked if study.asked.get(key, asked[key]) != asked[key]]
+        if others and others[0] in _CAPTIONS:
+            changed = study.asked[f"run_{others[0][-1]}"]
+            raise UsageError(
+                f"{options.output_dir} holds a study of other captions, since {changed} has changed: give another "
+                f"--output_dir, or name {options.output_dir} alone to resume that study."
+            )
         if others:
             was, now = study.asked.get(others[0]), asked[others[0]]
             raise UsageError(
@@ -292,7 +302,23 @@ def _asked(words: Sequence[str], options: JudgeOptions) -> dict[str, Any]:
     """The settings that decide a study, as its file keeps them."""
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in _NOT_PART}
     plain_values = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-    return {"run_a": str(Path(words[0])), "run_b": str(Path(words[1])), **plain_values}
+    held = {key: found for key, word in zip(_CAPTIONS, words, strict=True) if (found := _content(Path(word), options))}
+    return {"run_a": str(Path(words[0])), "run_b": str(Path(words[1])), **plain_values, **held}
+
+
+def _content(path: Path, options: JudgeOptions) -> str | None:
+    """A hash of what a run or file of captions holds; none where it is gone, or does not say which evaluation is meant."""
+    try:
+        if _is_measured(path):
+            said = json.dumps(find_result(path, options.protocol).captions, sort_keys=True)
+            return hashlib.sha256(said.encode()).hexdigest()[:24]
+        return digest(path) if path.exists() else None
+    except (OSError, UsageError):
+        return None
+
+
+def _is_measured(path: Path) -> bool:
+    return path.is_dir() and ((path / METRICS_FILE).is_file() or (path / "eval").is_dir())
 
 
 def _runs(
@@ -318,7 +344,7 @@ def _runs(
 
 def _captions(path: Path, protocol: str | None, dataset: CaptionDataset) -> tuple[str, Mapping[str, str]]:
     """Name and captions of a measured run, or of a file or folder of captions."""
-    if path.is_dir() and ((path / METRICS_FILE).is_file() or (path / "eval").is_dir()):
+    if _is_measured(path):
         result = find_result(path, protocol)
         return result.name, result.captions
     results = read_results(path)

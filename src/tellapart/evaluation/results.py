@@ -19,6 +19,8 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
 from tellapart.files import fresh_folder, read_json, write_json, write_rows
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 from tellapart.packed import Numbers, Texts
 
 METRICS_FILE = "metrics.json"
@@ -26,6 +28,8 @@ PER_IMAGE_FILE = "per_image.parquet"
 CAPTIONS_FILE = "captions_results.json"
 FILES = (PER_IMAGE_FILE, CAPTIONS_FILE, METRICS_FILE)
 """Of an evaluation, in the order that they are put in place: without the last one nothing is read back."""
+_PATIENCE = 60.0
+"""Seconds that one process waits for another to write its evaluation."""
 
 CHOSE = "chose_checkpoint_by"
 """Key of ``details``: the metric by which these images chose the run's checkpoint."""
@@ -95,14 +99,18 @@ class EvaluationResult:
         """Write the same files into a folder that may hold others; returns it.
 
         ``metrics.json``, without which nothing is read back, goes first and comes last: a killed process leaves no
-        evaluation rather than parts of two.
+        evaluation rather than parts of two, and so do two processes that write into one folder, in turn.
+
+        Raises:
+            UsageError: another process is writing into the folder for a long time.
         """
-        (folder / METRICS_FILE).unlink(missing_ok=True)
-        with fresh_folder(folder / ".new") as temporary:
-            self._write(temporary)
-        for name in FILES:
-            os.replace(folder / ".new" / name, folder / name)
-        (folder / ".new").rmdir()
+        with Lock(folder / LOCK, "writing an evaluation into", patience=_PATIENCE):
+            (folder / METRICS_FILE).unlink(missing_ok=True)
+            with fresh_folder(folder / ".new") as temporary:
+                self._write(temporary)
+            for name in FILES:
+                os.replace(folder / ".new" / name, folder / name)
+            (folder / ".new").rmdir()
         return folder
 
     def _write(self, folder: Path) -> None:

@@ -28,9 +28,17 @@ def refclip_s(cosines: ArrayLike, reference_cosines: Sequence[ArrayLike], *, wei
         weight: w of CLIP-S.
 
     Returns:
-        ``[N]``; 0 where either score is 0.
+        ``[N]``; 0 where either score is 0, NaN where a cosine is.
+
+    Raises:
+        ValueError: a caption has no reference.
     """
     image = clip_s(cosines, weight=weight)
-    text = np.array([max(float(np.max(row)), 0.0) for row in map(np.asarray, reference_cosines)])
+    rows = [np.asarray(row, np.float64) for row in reference_cosines]
+    if not all(row.size for row in rows):
+        raise ValueError("RefCLIP-S compares with references, and a caption has none")
+    text = np.array([np.maximum(row.max(), 0.0) for row in rows])
     total = image + text
-    return np.divide(2 * image * text, total, out=np.zeros_like(total), where=(image > 0) & (text > 0))
+    return np.divide(
+        2 * image * text, total, out=np.where(np.isnan(total), np.nan, 0.0), where=(image != 0) & (text != 0)
+    )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.base import Captioner, Encoded
+from tellapart.errors import UsageError
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import hardest_hinge, reduce
 from tellapart.rewards.contrastive import image_keys
@@ -118,8 +119,13 @@ def told_apart(images: Tensor, captions: Tensor, margin: float, ids: Sequence[st
         ids: of the images. One that is twice in the batch, as at the seam of two epochs, is not its own negative.
 
     Raises:
-        UsageError: the batch has one image.
+        UsageError: the batch has one image, though it may have it several times.
     """
+    if len(set(ids)) < 2:
+        raise UsageError(
+            "the hinge loss compares an image with the others of its batch, but a step has a single one: raise "
+            "per_device_train_batch_size."
+        )
     keys = image_keys(ids).to(images.device)
     same = keys[:, None] == keys[None, :]
     # Rounded by autocast, cosines would decide between captions that are nearly as good.

@@ -75,7 +75,8 @@ class GGAN(ObjectiveModule):
         The captioner's teacher forcing is the recipe ``xe``, without noise.
         The evaluator's updates of a step are on the images of the captioner's update, not on batches of their own.
         The evaluator reads a frozen listener's embeddings of images and words.
-        The paper has no baseline. ``prefix_baseline`` subtracts ``V_{t-1}``, which leaves the expected gradient unchanged.
+        The paper has no baseline. ``prefix_baseline`` subtracts ``V_{t-1}``, which leaves the expected gradient unchanged where
+        words that are never drawn (an LSTM's unknown word) have no probability.
         The paper decodes by beam search on the evaluator's score; here captions are decoded by the captioner's likelihood.
 
     Args:

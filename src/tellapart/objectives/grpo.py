@@ -119,7 +119,7 @@ class GRPO(ObjectiveModule):
         values = -(ratio * advantage).minimum(bounded)
         clipped = (bounded < ratio * advantage).detach()
         if experience.reference_logprobs is not None:
-            values = values + self.kl_coef * kl_k3(logprobs, experience.reference_logprobs)
+            values = values + self.kl_coef * kl_k3(logprobs, experience.reference_logprobs, rollout.mask)
         loss, weight = reduce(values, rollout.mask, REDUCTIONS[self.reduction])
         if self.reduction == "constant":
             weight = weight * self.decoding.max_new_tokens

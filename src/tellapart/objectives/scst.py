@@ -37,10 +37,12 @@ class SCST(ObjectiveModule):
     trajectories themselves (``beam_mean``: the comparator of DiCO, Moratelli et al. 2024).
 
     Departures: beams are not samples of the policy, so ``beam_mean`` is biased (as in the group's own code). With
-    truncated or tempered sampling the gradient is that of the raw distribution. Papers state no KL term: ``kl_in="reward"``
-    subtracts ``kl_coef * sum_t (log p - log p_ref)`` from each caption's reward as RLOO does (the greedy reward carries
-    none); ``kl_in="loss"`` adds ``kl_coef`` times the k3 estimate per token as GRPO does, under the same reduction. Its ``log
-    p`` is that of the loss's own pass, without gradient in the reward: where dropout is on, the KL term has it too.
+    truncated or tempered sampling the gradient is that of the raw distribution. So it is for words that are never drawn,
+    such as an LSTM's unknown word: where they have probability the gradient is slightly biased, and depends on the baseline.
+    Papers state no KL term: ``kl_in="reward"`` subtracts ``kl_coef * sum_t (log p - log p_ref)`` from each caption's reward
+    as RLOO does (the greedy reward carries none); ``kl_in="loss"`` adds ``kl_coef`` times the k3 estimate per token as GRPO
+    does, under the same reduction. Its ``log p`` is that of the loss's own pass, without gradient in the reward: where dropout
+    is on, the KL term has it too.
 
     Args:
         captioner: the model to train.
@@ -137,6 +139,6 @@ class SCST(ObjectiveModule):
                 advantage = advantage - self._penalty(rollout, logs["kl"]).to(advantage.dtype)
         values = -advantage[:, None].to(logprobs.dtype) * logprobs
         if self.kl_in == "loss" and reference is not None:
-            values = values + self.kl_coef * kl_k3(logprobs, reference)
+            values = values + self.kl_coef * kl_k3(logprobs, reference, rollout.mask)
         loss, weight = reduce(values, rollout.mask, self.reduction)
         yield StepOutput(loss, weight, logs)

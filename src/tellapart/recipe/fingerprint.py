@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data.folder import walk
 from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.errors import UsageError
-from tellapart.files import checkpoints, write_text
+from tellapart.files import with_weights, write_text
 from tellapart.recipe.flags import flat_rewards, full_name
 from tellapart.recipe.options import plain
 from tellapart.recipe.schema import GIVEN, REWARD, Schema
@@ -339,9 +339,7 @@ def _weights(folder: Path) -> Path:
     """Of a run the checkpoint that is read, since its logs and measurements may still change."""
     if not (folder / "run.json").is_file():
         return folder
-    return next(
-        (place for place in (folder / "best", *reversed(checkpoints(folder).values())) if place.is_dir()), folder
-    )
+    return next((place for place in with_weights(folder) if place.is_dir()), folder)
 
 
 def _read(file: Path, hashed: Any) -> None:

@@ -13,7 +13,7 @@ from tellapart.data.dataset import CaptionDataset, Collate, problems_of
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
-from tellapart.files import write_text
+from tellapart.files import in_a_cell, read_text, write_text
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 from tellapart.recipe.fingerprint import digest
 
@@ -209,13 +209,15 @@ def keep_list(data: TrainingData, skipped: Skipped, listed: Path, *, resumes: bo
         resumes: whether this resumes a run.
     """
     if resumes and data.replace_unreadable and listed.is_file():
-        rows = (line.split("\t", 1) for line in listed.read_text(encoding="utf-8").splitlines())
-        data.replaced |= {row[0]: row[-1] for row in rows if row[0] not in dict(skipped)}
+        lines = read_text(listed, errors="replace").split("\n")
+        rows = (line.split("\t", 1) for line in lines if line)
+        absent = {in_a_cell(name) for name in dict(skipped)}
+        data.replaced |= {row[0]: row[-1] for row in rows if row[0] not in absent}
 
     def write() -> None:
         rows = dict(skipped) | data.replaced
         if rows:
-            write_text(listed, "".join(f"{name}\t{reason}\n" for name, reason in rows.items()))
+            write_text(listed, "".join(f"{in_a_cell(name)}\t{in_a_cell(reason)}\n" for name, reason in rows.items()))
 
     write()
     data.on_replaced = write

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.files import write_json
+from tellapart.files import checkpoints, write_json
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
 from tellapart.training.selection import Best
@@ -124,7 +124,11 @@ def refuse(
         if by_reward
         else "look at these images, lower learning_rate or turn bf16 off"
     )
+    further = (
+        "resume from the last checkpoint"
+        if checkpoints(output_dir)
+        else "start again with --overwrite_output_dir, since there is no checkpoint yet"
+    )
     return NonFiniteError(
-        f"step {step} is not finite ({told}): its image ids are in {path}, no weights were written; "
-        f"{remedy}, and resume from the last checkpoint."
+        f"step {step} is not finite ({told}): its image ids are in {path}, no weights were written; {remedy}, and {further}."
     )

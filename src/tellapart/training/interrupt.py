@@ -17,6 +17,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
+        self._process = os.getpid()
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -36,6 +37,8 @@ class Interrupts:
             )  # the caller may continue otherwise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a loader's worker, which ends with the process that it works for
+            return
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

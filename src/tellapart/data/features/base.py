@@ -35,7 +35,7 @@ class FeatureSet(Protocol):
         """``[D]`` of the whole image, or ``[R, D]`` of R >= 1 regions or cells of a grid; any floating-point type.
 
         Raises:
-            UsageError: there is none, or it cannot be read, is empty or of another width.
+            UsageError: there is none, or it cannot be read, is empty, not finite or of another width.
         """
         ...
 
@@ -52,7 +52,7 @@ def checked(array: np.ndarray, features: FeatureSet, image_id: str) -> np.ndarra
     """``array`` as ``[D]`` or ``[R, D]``; grids ``[h, w, D]`` become ``[h * w, D]``.
 
     Raises:
-        UsageError: it is empty, no array of numbers, or of another width than the set.
+        UsageError: it is empty, no array of numbers, of another width than the set, or not finite in float32.
     """
     what = f"{features.name}: the features of image {image_id!r}"
     if array.dtype.kind not in "fiu" or array.ndim == 0:
@@ -65,6 +65,12 @@ def checked(array: np.ndarray, features: FeatureSet, image_id: str) -> np.ndarra
         )
     if array.size == 0:
         raise UsageError(f"{what} hold no region: compute them again, or leave the image out (data.on_error skip).")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(array.astype(np.float32, copy=False)).all()
+    if not finite:
+        raise UsageError(
+            f"{what} are not finite in float32: compute them again, or leave the image out (data.on_error skip)."
+        )
     return array if array.ndim == 1 else array.reshape(-1, array.shape[-1])
 
 

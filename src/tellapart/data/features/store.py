@@ -99,6 +99,26 @@ class FeatureStore:
         rows = self._shard(place.shard)[place.first : place.first + place.count]
         return checked(rows[0] if self.about.pool == "mean" and len(rows) == 1 else rows, self, image_id)
 
+    def remove_damaged(self) -> dict[str, str]:
+        """Delete the shards whose rows cannot be read, such as those of a full disk; shard -> what is wrong with it."""
+        rows: dict[str, int] = {}
+        for place in self._places.values():
+            rows[place.shard] = max(rows.get(place.shard, 0), place.first + place.count)
+        damaged = dict[str, str]()
+        for name, count in rows.items():
+            try:
+                there = len(self._shard(name))
+                if there < count:
+                    damaged[name] = f"{self.path / name}.npy has {there} rows of {count}"
+            except UsageError as error:
+                damaged[name] = str(error).partition(": delete")[0]
+        for name in damaged:
+            (self.path / f"{name}.parquet").unlink(missing_ok=True)  # without its table a shard does not count
+            (self.path / f"{name}.npy").unlink(missing_ok=True)
+            self._maps.pop(name, None)
+        self._places = {image: place for image, place in self._places.items() if place.shard not in damaged}
+        return damaged
+
     def _shard(self, name: str) -> np.ndarray:
         if name not in self._maps:
             file = self.path / f"{name}.npy"
@@ -188,7 +208,8 @@ class FeatureWriter:
         ids, fingerprints = [row.image_id for row in self._rows], [row.fingerprint for row in self._rows]
         counts = [len(row.array) for row in self._rows]
         first = np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
-        with beside(self.path / f"{stem}.npy") as temporary, temporary.open("wb") as file:
+        # On disk before the table that counts it.
+        with beside(self.path / f"{stem}.npy", durable=True) as temporary, temporary.open("wb") as file:
             np.save(file, np.concatenate([row.array for row in self._rows]))
         rows = pa.table({"id": ids, "fingerprint": fingerprints, "first": first, "count": counts})
         with beside(self.path / f"{stem}.parquet") as temporary:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tellapart.data.captions import decoded, parse_json
+from tellapart.data.captions import decoded, parse_json, require_id
 from tellapart.data.dataset import Example, PackedExamples, joined
 from tellapart.data.folder import find_images, root_of
 from tellapart.data.formats.base import Place, ReadOnly
@@ -134,14 +134,26 @@ class _Table(ReadOnly):
         image, captions, known = "", None, set[str]()
         for where, row in self.rows(path):
             if not image:
-                image = choose_column(row, place.image_column, IMAGE_COLUMNS, "image_column", path)
+                image = choose_column(row, place.image_column, self._image_columns(), "image_column", path)
             if captions is None and not row.keys() <= known:  # lines of JSON may have fields that the first one lacks
                 known |= row.keys()
                 captions = choose_captions(row, place.caption_column, path, needed=place.captions_only)
-            cell = require_text(row.get(image), image, path, where)
+            cell = self._image_of(row, image, path, where)
             texts = () if captions is None else caption_cell(row.get(captions), path, where)
             found.add(cell, texts, id_cell(row, place.id_column, path, where), where)
         return self._examples(path, found)
+
+    def _image_columns(self) -> list[str]:
+        """What may name the images: where these are not asked for, their ids do."""
+        return [*IMAGE_COLUMNS, *([IMAGE_ID] if self.place.captions_only else [])]
+
+    @staticmethod
+    def _image_of(row: Row, column: str, path: Path, where: str) -> str:
+        """What a row calls its image: a path, an address or an id."""
+        if column != IMAGE_ID:
+            return require_text(row.get(column), column, path, where)
+        require_id(row.get(column), path, where)
+        return str(row[column])
 
     def _examples(self, path: Path, found: Gathered) -> Sequence[Example]:
         roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
@@ -287,7 +299,7 @@ class Parquet(_Table):
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """The columns that are used, row by row."""
         columns, place = columns_of(path), self.place
-        wanted = choose_column(columns.names, place.image_column, IMAGE_COLUMNS, "image_column", path)
+        wanted = choose_column(columns.names, place.image_column, self._image_columns(), "image_column", path)
         for number, (_, _, row) in enumerate(rows_of(path, self._used(path, columns, wanted)), start=1):
             yield f"row {number}", row
 
@@ -301,7 +313,7 @@ class Parquet(_Table):
     def read_file(self, path: Path, before: int) -> Sequence[Example]:
         """The images of one file; bytes are read when an image is opened."""
         columns, place = columns_of(path), self.place
-        known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
+        known = [*sorted(columns.structs, key=columns.names.index), *self._image_columns()]
         image = choose_column(columns.names, place.image_column, known, "image_column", path)
         if image not in columns.images:
             return super().read_file(path, before)

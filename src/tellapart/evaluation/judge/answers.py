@@ -13,6 +13,8 @@ from tellapart.errors import UsageError
 
 LONGEST_NAME = 60
 """Letters of a rater's name."""
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that show what follows in another direction."""
 
 MODEL = "model: "
 """What the names of raters that are models begin with, and no person's."""
@@ -95,8 +97,9 @@ class Answers:
         shown = marked(name) if model else _tidy(name)
         if not model and is_model(key_of(shown)):
             raise UsageError(f"names that begin with {MODEL.strip()!r} are those of models: give another.")
-        control = any(unicodedata.category(letter) in ("Cc", "Cs") for letter in shown)
-        if not shown or len(shown) > LONGEST_NAME or control:
+        kinds = {unicodedata.category(letter) for letter in shown}
+        seen = any(kind[0] in "LNPS" for kind in kinds)
+        if not seen or len(shown) > LONGEST_NAME or kinds & {"Cc", "Cs"} or _TURNING & set(shown):
             raise UsageError(f"the name {shown[:LONGEST_NAME]!r} cannot be used: give 1 to {LONGEST_NAME} letters.")
         key = key_of(shown)
         with self._lock:

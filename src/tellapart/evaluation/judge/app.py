@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.study import (
     CHOICES,
@@ -112,7 +112,7 @@ class Desk:
             UsageError: the rater is not known.
         """
         rater, number = self._rater(sent), sent.get("number")
-        if isinstance(number, int) and abs(number) < 2**63:
+        if type(number) is int and abs(number) < 2**63:
             self.answers.withdraw(rater, number)
         return self._state(rater)
 
@@ -176,7 +176,10 @@ def _pictures(study: Study) -> Callable[[Request], Response]:
         if name not in known:
             return PlainTextResponse("no such picture", status_code=404)
         path = study.folder / PICTURES / name
-        return Response(path.read_bytes(), media_type=MEDIA_TYPES[path.suffix])
+        try:
+            return Response(path.read_bytes(), media_type=MEDIA_TYPES[path.suffix])
+        except OSError as error:  # it was there when the study was opened
+            return PlainTextResponse(f"the picture cannot be read ({reason_of(error)})", status_code=404)
 
     return picture
 
