@@ -384,7 +384,7 @@ def test_the_review_lists_the_worst_first(tmp_path):
     assert write_review(tmp_path / "review.csv", made, {"6": "6.png is no image: remove it."}, items) == 7
     assert (tmp_path / "review.csv").read_text().splitlines() == [
         "photo,id,caption,reasons,match,margin,rival,occurrences",
-        "6.png,6,,unreadable: 6.png is no image: remove it.,,,,",
+        "6.png,6,,no caption: 6.png is no image: remove it.,,,,",
         "1.png,1,,empty,,,,1",
         '3.png,3,"a, cat",loop,0.1000,,,1',
         "2.png,2,A dog!,loop,0.9000,,,2",

@@ -91,7 +91,7 @@ def test_the_review_is_written(tmp_path):
     assert "0.tar is not whole &lt;b&gt;" in page
     assert "given up: a reason" in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "review.csv").read_text())))
-    assert [row["reasons"] for row in rows] == ["unreadable: 0.tar/b.png is empty: remove it.", "loop"]
+    assert [row["reasons"] for row in rows] == ["no caption: 0.tar/b.png is empty: remove it.", "loop"]
 
 
 def test_hours_and_machines():

@@ -224,7 +224,7 @@ def test_printed_captions_are_a_line_per_image_whatever_its_name(photos, caption
 def test_unreadable_images_without_flags_are_told_apart(photos, tmp_path, caption):
     (photos / "broken.png").write_bytes(b"no picture")
     _, _, said = caption(photos, "--output", tmp_path / "0.jsonl", "--gate", "none")
-    assert said.endswith(f"; none flagged; {tmp_path / '0.jsonl.review.csv'} lists the unreadable images.\n")
+    assert said.endswith(f"; none flagged; {tmp_path / '0.jsonl.review.csv'} lists the images without a caption.\n")
 
 
 def test_styles_change_what_is_written_and_flags_win(photos, tmp_path, caption, materials):
@@ -317,7 +317,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     assert set(found) - set(good) == set(bad) & set(found)
     assert f"{len(found) - len(good)} of {len(found)} images could not be read" in named[-1]
     listed = list(csv.DictReader((tmp_path / "x.jsonl.review.csv").open()))
-    broken = [row for row in listed if row["reasons"].startswith("unreadable: ")]
+    broken = [row for row in listed if row["reasons"].startswith("no caption: ")]
     assert sorted(Path(row["photo"]).name for row in broken) == sorted(set(found) - set(good))
     assert listed[: len(broken)] == broken, "the worst come first"
 

@@ -133,7 +133,7 @@ def test_captions_of_clips_resume_and_are_reviewed(clips: Path, tmp_path: Path, 
     assert "a.mp4 is not a readable video" in said
     with (tmp_path / "captions.jsonl.review.csv").open() as file:
         first = next(csv.DictReader(file))
-    assert (first["photo"], first["reasons"].split(":")[0]) == (str(clips / "a.mp4"), "unreadable")
+    assert (first["photo"], first["reasons"].split(":")[0]) == (str(clips / "a.mp4"), "no caption")
     (clips / "a.mp4").write_bytes(whole)
     code, said = run(capsys, *words, "--overwrite")
     assert code == 0

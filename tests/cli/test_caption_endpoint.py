@@ -67,6 +67,7 @@ def test_a_stopped_run_asks_only_for_the_rest(photos, tmp_path, caption):
         chat.always = {SIZES[9]: 422}
         code, _, remarks = caption(chat, photos, "--output", out, "--batch_by_size", "false")
         assert (code, "captioned 3 images (8 before)" in remarks) == (0, True)
+        assert "1 of 12 images have no caption (see above): repair what the errors name and run" in remarks
         later = Counter(picture.size for picture in chat.pictures[before:])
         assert (set(later), later[SIZES[9]]) == (set(SIZES[8:]), 1)
         assert [row["caption"] for row in rows(out)] == [said(size) for size in SIZES if size != SIZES[9]]

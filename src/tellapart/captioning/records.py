@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.data.images import ImageFile, ImageSource, PackedImage
 
-UNREADABLE = "unreadable"
+NO_CAPTION = "no caption"
 """The reason in a review of an image that has no caption."""
 
 

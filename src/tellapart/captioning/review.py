@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.captioning.gate import CONFUSED, LOW_MATCH, SAME_CAPTION, SEVERITY, words
-from tellapart.captioning.records import UNREADABLE, Item, Row
+from tellapart.captioning.records import NO_CAPTION, Item, Row
 from tellapart.errors import UsageError
 from tellapart.files import harmless_cell, write_text
 
@@ -94,7 +94,7 @@ def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], ite
     """
     often = occurrences(rows)
     broken = [
-        review_row(item.image.name, item.id, "", f"{UNREADABLE}: {errors[item.id]}")
+        review_row(item.image.name, item.id, "", f"{NO_CAPTION}: {errors[item.id]}")
         for item in items
         if item.id in errors
     ]

@@ -193,7 +193,7 @@ def _in_order(
 
     with lookalikes_of(collection, options, None) as near:
         progress = caption_items(items, BuildStation(options, near, collection), pace_of(options), report=report)
-    code = _tell_broken(progress, len(items), "repair them", strict=options.strict)
+    code = _tell_broken(progress, len(items), options)
     note(summary(progress, _judged(rows, options)))
     return code
 
@@ -291,7 +291,7 @@ def _finish(
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
         write_review_page(output.page, rows, items)
-    code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
+    code = _tell_broken(progress, len(items), options)
     note(summary(progress, rows, output if listed else None))
     if lost:
         note(f"error: {lost} of {len(rows)} captions were not written (see above): run the same command again.")
@@ -313,8 +313,13 @@ def _each(errors: Errors) -> Callable[[Caption], None]:
     return lambda caption: None if caption.error is None else errors(caption.error)
 
 
-def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -> int:
-    return summarize(len(progress.errors), total, "have no caption", remedy, strict=strict)
+def _tell_broken(progress: Progress, total: int, options: CaptionOptions) -> int:
+    what, remedy = "could not be read and have no caption", "repair them"
+    if options.endpoint is not None:  # whose server may have refused them
+        what, remedy = "have no caption", "repair what the errors name"
+    if options.output is not None:
+        remedy += " and run the same command again"
+    return summarize(len(progress.errors), total, what, remedy, strict=options.strict)
 
 
 def summary(progress: Progress, rows: Sequence[Row], listed: Output | None = None) -> str:
@@ -336,7 +341,7 @@ def summary(progress: Progress, rows: Sequence[Row], listed: Output | None = Non
     if listed is None:
         return f"{told}, which --output lists." if flagged else f"{told}."
     if not flagged:
-        return f"{told}; {listed.review} lists the unreadable images."
+        return f"{told}; {listed.review} lists the images without a caption."
     return f"{told}: see {listed.review}, or with images {listed.page}."
 
 

@@ -199,8 +199,8 @@ def _by_model(
         report=lambda one: None if one.error is None else errors(one.error),
         use=use,
     )
-    lost, remedy = "have no questions", "repair them and run the same command again"
-    return summarize(errors.count, len(items), lost, remedy, strict=options.strict)
+    what, remedy = "could not be read and have no questions", "repair them and run the same command again"
+    return summarize(errors.count, len(items), what, remedy, strict=options.strict)
 
 
 def _needing_the_image(

@@ -25,20 +25,20 @@ class Errors:
             note("error: there are more images that cannot be read.")
 
 
-def summarize(broken: int, total: int, lost: str, remedy: str, *, strict: bool) -> int:
-    """Say how many images could not be read, and return the exit code: 2 if these are all images, or one is too many.
+def summarize(broken: int, total: int, what: str, remedy: str, *, strict: bool) -> int:
+    """Say of how many images something is wrong, and return the exit code: 2 if these are all images, or one is too many.
 
     Args:
-        broken: images that could not be read.
+        broken: such images.
         total: images in all.
-        lost: what they lack, such as "have no caption".
+        what: is wrong, such as "could not be read and have no caption".
         remedy: what to do.
         strict: whether a single one makes the exit code 2.
     """
     code = 2 if broken and (strict or broken == total) else 0
     if broken:
         kind = "error" if code else "WARNING"
-        note(f"{kind}: {broken} of {total} images could not be read and {lost} (see above): {remedy}.")
+        note(f"{kind}: {broken} of {total} images {what} (see above): {remedy}.")
     return code
 
 
@@ -53,4 +53,4 @@ def leave_out(reasons: Iterable[str], total: int, *, strict: bool) -> int:
     errors = Errors()
     for reason in reasons:
         errors(reason)
-    return summarize(errors.count, total, "were left out", "repair or remove them", strict=strict)
+    return summarize(errors.count, total, "could not be read and were left out", "repair or remove them", strict=strict)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY
-from tellapart.captioning.records import UNREADABLE
+from tellapart.captioning.records import NO_CAPTION
 from tellapart.captioning.review import FEWEST_FOR_OUTLIERS, review_row, review_text, same_limit
 from tellapart.captioning.shards.parts import LISTED, STEP, Part, badness
 from tellapart.data.remote.folders import Folder
@@ -178,7 +178,7 @@ def write_reviews(folder: Folder, whole: Whole) -> None:
     """
     import jinja2
 
-    lines = [review_row("", "", "", f"{UNREADABLE}: {error}") for error in whole.errors]
+    lines = [review_row("", "", "", f"{NO_CAPTION}: {error}") for error in whole.errors]
     lines += [
         # parts of earlier versions have no ids
         review_row(row["photo"], row.get("id", ""), row["caption"], " ".join(row["flags"]), match=row["match"])
