@@ -93,6 +93,7 @@ def test_the_pause_that_a_server_asks_for():
         "nan": 0.0,
         "inf": 0.0,
         "soon": 0.0,
+        "Sat, 28 Nov 99999 00:00:00 GMT": 0.0,
         "": 0.0,
         **said,
     }.items():

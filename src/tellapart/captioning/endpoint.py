@@ -310,7 +310,7 @@ def _asked_pause(header: str) -> float:
         pass
     try:
         until = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return max((until - datetime.now(UTC if until.tzinfo else None)).total_seconds(), 0.0)
 

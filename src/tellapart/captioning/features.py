@@ -55,9 +55,8 @@ def write_features(
     """Compute the features of every image that the folder does not hold yet, and keep them there.
 
     Stored features are recognised by the picture's content, so a changed image is computed again, and so are those of damaged
-    files. A kill loses at most the
-    unwritten shard; an interrupt or an error writes it. Batches are cut from ``items`` and stored whole, so a stop
-    changes no feature.
+    files. A kill loses at most the unwritten shard; an interrupt or an error writes it. Batches are cut from ``items`` and
+    stored whole, so a stop changes no feature.
 
     Args:
         items: the images.
