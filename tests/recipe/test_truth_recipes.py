@@ -128,7 +128,7 @@ def test_a_late_listener_has_no_options_of_a_clip(option, value, materials, veri
     section = {"path": str(verifier), option: value}
     for more in ({"listener": section}, {"reward": [{"name": "likelihood", "listener": section}]}):
         path = materials.recipe(tmp_path, "scst", **({"reward": ["likelihood"]} | more))
-        with pytest.raises(UsageError, match=r"prefix out|base is for a checkpoint file|text_pooling is for CLIP"):
+        with pytest.raises(UsageError, match=r"prefix out|listener\.base is for \.pth files|text_pooling is for CLIP"):
             build(Recipe.load(path))
 
 

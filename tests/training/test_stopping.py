@@ -243,7 +243,7 @@ def test_a_reward_that_is_not_finite_is_blamed(tmp_path):
         train(WithoutNumbers(), toy_data(), toy_config(tmp_path))
     assert "learning_rate" not in str(caught.value)
     assert not list(tmp_path.glob("checkpoint-*"))
-    assert str(caught.value).endswith("start again with --overwrite_output_dir, since there is no checkpoint yet.")
+    assert str(caught.value).endswith("not finite for them, and give --overwrite_output_dir.")
 
 
 def test_a_step_larger_than_the_data_is_refused(tmp_path):

@@ -127,7 +127,7 @@ def refuse(
     further = (
         "resume from the last checkpoint"
         if checkpoints(output_dir)
-        else "start again with --overwrite_output_dir, since there is no checkpoint yet"
+        else "give --overwrite_output_dir"  # there is nothing to resume from
     )
     return NonFiniteError(
         f"step {step} is not finite ({told}): its image ids are in {path}, no weights were written; {remedy}, and {further}."
