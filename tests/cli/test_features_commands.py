@@ -141,6 +141,12 @@ def test_features_of_damaged_files_are_computed_again(album, tmp_path, capsys, l
     assert "0 computed now" in capsys.readouterr().out
 
 
+def test_fewer_than_no_workers_are_refused(album, tmp_path, capsys):
+    words = ["--model", album.root / "vit", "--output_dir", tmp_path / "x", "--num_workers", "-1"]
+    assert run("features", album.root / "data.json", "--images", album.root / "pictures", *words) == 2
+    assert "num_workers is '-1', but must be a whole number of at least 0" in capsys.readouterr().err
+
+
 def test_two_commands_do_not_fill_one_folder(album, capsys):
     """Both computed what neither found there, and it was stored twice."""
     before = sorted(path.name for path in (album.root / "mean").iterdir())

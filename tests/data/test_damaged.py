@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.data.images import ImageError, ImageFile
 from tellapart.data.inspection import _uninterrupted
+from tellapart.recipe.images import keep_list
 from tiny_models import tiny_ved
 
 __all__ = ["materials"]
@@ -193,6 +195,19 @@ def test_training_skips_them_all(data, captioner, capsys, tmp_path):
     assert told["total_steps"] == 10  # 160 images: every readable one was trained on
     evaluated = next((tmp_path / "run" / "eval").glob("*/captions_results.json"))
     assert len(json.loads(evaluated.read_text())) == 60 - len(broken(data, "val"))
+
+
+def test_the_list_of_a_stopped_run_is_read_as_it_was_written(tmp_path):
+    """Ids with line breaks counted as several images, and a byte that is not UTF-8 ended in a traceback."""
+    listed, odd = tmp_path / "skipped_images.txt", {"a\u2028b": "gone\nfor good", "c\x85d": "cut"}
+    first = SimpleNamespace(replace_unreadable=True, replaced=dict(odd))
+    keep_list(first, [("left", "out")], listed, resumes=False)
+    again = SimpleNamespace(replace_unreadable=True, replaced={})
+    keep_list(again, [("left", "out")], listed, resumes=True)
+    assert again.replaced == {"a\u2028b": "gone\\nfor good", "c\x85d": "cut"}
+    listed.write_bytes(listed.read_bytes() + b"x\ty\xe9\n")
+    keep_list(again, [("left", "out")], listed, resumes=True)
+    assert again.replaced["x"] == "y\ufffd"
 
 
 def test_training_stops_at_the_first_by_default(data, captioner, capsys, tmp_path):

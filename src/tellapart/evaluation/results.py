@@ -99,7 +99,7 @@ class EvaluationResult:
         """Write the same files into a folder that may hold others; returns it.
 
         ``metrics.json``, without which nothing is read back, goes first and comes last: a killed process leaves no
-        evaluation rather than parts of two, and so do two processes that write into one folder, in turn.
+        evaluation rather than parts of two. Two processes write in turn.
 
         Raises:
             UsageError: another process is writing into the folder for a long time.
