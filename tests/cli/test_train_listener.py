@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, CLIPModel
 from command_recipes import load_listener_recipe
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
+from tellapart.evaluation.listeners import metric_names
 from tellapart.listeners.clip import ClipListener
 from tellapart.rewards.grammar import Grammar
 
@@ -164,6 +165,8 @@ def test_the_result_serves_as_listener_reward_and_measure(recipe, materials, tmp
     words = ["score", str(captions), "--references", str(materials.data), "--split", "val", "--grammar", trained]
     assert main([*words, "--bootstrap", "0"]) == 0
     shown = capsys.readouterr().out
+    measured = {name[5:] for line in lines_of(tmp_path / "trained") for name in line if name.startswith("eval_")}
+    assert {*metric_names(head=False), "grammar_accuracy"} < measured <= {*metric_names(head=True)}
     expected = 100 * float(Grammar.from_pretrained(trained).probabilities(["a red dog"]))
     assert f"{expected:.1f}" in next(line for line in shown.splitlines() if line.startswith("grammar head"))
 
@@ -171,6 +174,7 @@ def test_the_result_serves_as_listener_reward_and_measure(recipe, materials, tmp
 def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
     path = str(recipe())
     of_captioner = materials.recipe(tmp_path, "xe")
+    unread = ("--listener.path", "./nowhere")  # metrics are looked at before a model is
     for words, sentence in (
         ([str(of_captioner)], "xe.yaml has method, so it is a recipe of a captioner: run it with tellapart train."),
         ([path, "--listener.train", "all"], "--grammar trains the text side only: set listener.train to text"),
@@ -183,7 +187,10 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
         ([path, "--listener.pth", "x"], "--listener.pth is not an option: did you mean --listener.path?"),
         ([path, "--listener.path", "./nowhere"], "the listener's folder ./nowhere does not exist"),
         ([path, "--gradient_accumulation_steps", "2"], "compares the images of a batch with each other"),
-        ([path, "--metric_for_best_model", "CIDEr"], "metric_for_best_model names 'CIDEr', but the evaluation gives"),
+        ([path, "--metric_for_best_model", "CIDEr", *unread], "'CIDEr' is not a metric of this evaluation (metric_for_best"),
+        ([path, "--metric_for_best_model", "t2i_R@2", *unread], "(metric_for_best_model): did you mean t2i_R@5?"),
+        ([str(recipe("floor", best_floor={"eval_r@1": 1})), *unread], "'r@1' is not a metric of this evaluation (best_floor)"),
+        ([path, "--greater_is_better", "false", *unread], "which is better when it is higher: set greater_is_better"),
         (["--data.path", "x", "--output_dir", "y"], "listener.path is missing"),
     ):
         assert main(["train-listener", *words]) == 2, words

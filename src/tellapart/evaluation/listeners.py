@@ -19,6 +19,7 @@ from tellapart.metrics.retrieval import recall_at_k, reference_ranks
 from tellapart.rewards.grammar import Grammar, GrammarHead, plain
 
 KS = (1, 5, 10)
+HEAD = "grammar_accuracy"
 _IMAGES_A_BATCH = 64
 
 
@@ -107,6 +108,17 @@ class ListenerEvaluation:
         return torch.cat([self.listener.encode_images(batch.to(self.listener.device)) for batch in loader])
 
 
+def metric_names(*, head: bool) -> tuple[str, ...]:
+    """What an evaluation gives.
+
+    Args:
+        head: whether it measures one. Of a kind of corruption that no text got, nothing is given.
+    """
+    retrieval = ("R@1_mean", *(f"{way}_R@{k}" for way in ("t2i", "i2t") for k in KS))
+    of_head = (f"{HEAD}_{part}" for part in ("references", "corrupted", *CORRUPTIONS))
+    return (*retrieval, HEAD, *of_head) if head else retrieval
+
+
 def corruptions_of(texts: Sequence[str], vocabulary: Sequence[str], seed: int = 0) -> list[tuple[str, str]]:
     """``(kind, corrupted text)`` of each text, which follows from text, place and seed."""
     found = []
@@ -129,7 +141,6 @@ def head_accuracy(
     right = 100 * (probabilities(texts) > 0.5).double().cpu().numpy()
     wrong = 100 * (probabilities([text for _, text in corrupted]) <= 0.5).double().cpu().numpy()
     kinds = np.array([kind for kind, _ in corrupted])
-    name = "grammar_accuracy"
-    found = {f"{name}_references": float(right.mean()), f"{name}_corrupted": float(wrong.mean())}
-    by_kind = {f"{name}_{kind}": float(wrong[kinds == kind].mean()) for kind in CORRUPTIONS if kind in kinds}
-    return {name: sum(found.values()) / 2} | found | by_kind
+    found = {f"{HEAD}_references": float(right.mean()), f"{HEAD}_corrupted": float(wrong.mean())}
+    by_kind = {f"{HEAD}_{kind}": float(wrong[kinds == kind].mean()) for kind in CORRUPTIONS if kind in kinds}
+    return {HEAD: sum(found.values()) / 2} | found | by_kind

@@ -14,6 +14,7 @@ from tellapart.launch import is_main
 from tellapart.listeners.kinds import FOLDER
 from tellapart.recipe.listener import ListenerRecipe
 from tellapart.recipe.run import SKIPPED_FILE, checked, clear, held, run_loop
+from tellapart.recipe.selection import check_listener_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     from tellapart.data.loader import TrainingData
     from tellapart.rewards.grammar import plain
 
+    check_listener_metrics(recipe)
     dataset, skipped = _data(recipe, recipe.data.path, recipe.data.split, recipe.data.limit)
     dataset.require_references("train-listener")
     listener = _listener(recipe)

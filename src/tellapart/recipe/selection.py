@@ -10,9 +10,11 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe, listener_metric, require_metric
 from tellapart.evaluation.own_listener import NAME as OWN_LISTENER
+from tellapart.names import require_known
 from tellapart.recipe.models import VIDEO_WORLD, WORLD
 
 if TYPE_CHECKING:
+    from tellapart.recipe.listener import ListenerRecipe
     from tellapart.recipe.recipe import Recipe
 
 _BY_REFERENCES = ("Bleu_", "METEOR", "ROUGE_L", "CIDEr", "SPICE")
@@ -71,6 +73,22 @@ def check_metrics(recipe: Recipe) -> None:
             raise UsageError(f"{option}: {error}") from None
         _check_direction(recipe, option, name)
         _check_measured(recipe, option, name)
+
+
+def check_listener_metrics(recipe: ListenerRecipe) -> None:
+    """The same for the training of a listener, all of whose metrics are better when they are higher.
+
+    Raises:
+        UsageError: naming the option, and the closest metric or all of them.
+    """
+    from tellapart.evaluation.listeners import metric_names
+
+    if recipe.evaluation.split is None:
+        return
+    for option, name in _selecting(recipe):
+        require_known(name, metric_names(head=recipe.grammar), f"a metric of this evaluation ({option})")
+        if option != "best_floor" and not recipe.training.greater_is_better:
+            raise UsageError(f"{option} names {name!r}, which is better when it is higher: set greater_is_better to true.")
 
 
 def _check_measured(recipe: Recipe, option: str, name: str) -> None:
@@ -137,7 +155,7 @@ def _check_direction(recipe: Recipe, option: str, name: str) -> None:
         )
 
 
-def _selecting(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _selecting(recipe: Recipe | ListenerRecipe) -> Iterator[tuple[str, str]]:
     """Options that select a checkpoint, and the metrics that they name, without ``eval_``."""
     training = recipe.training
     if training.metric_for_best_model is not None:
