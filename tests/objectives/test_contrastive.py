@@ -78,6 +78,24 @@ def test_loss_is_symmetric_infonce_and_the_duels(negatives):
         assert output.logs["negatives/accuracy"].shape == (3,)  # the second image's false text is its true one
 
 
+@pytest.mark.parametrize("scale", [100.0, 117.0])
+def test_the_temperature_learns_at_its_limit(scale):
+    """CLIP's own weights are at the limit, where a limited exponential has no gradient."""
+    listener = tiny_listener(scale=scale)
+    batch = batch_of(listener, [[text] for text in TEXTS])
+    [output] = Contrastive(listener).losses(Pairs(batch, TEXTS, []))
+    assert float(output.logs["logit_scale"]) == pytest.approx(100, rel=1e-6)
+    output.loss.backward()
+    slope = float(listener.logit_scale.grad)
+    with torch.no_grad():
+        pictures, embed = listener.encode_images(batch).double(), listener.encode_texts(TEXTS).double()
+        texts = list(zip(TEXTS, embed, strict=True))
+        losses = [slow_loss(pictures, texts, [], 100 * math.exp(step), 0.0) for step in (-1e-4, 1e-4)]
+    assert slope == pytest.approx((losses[1] - losses[0]) / 2e-4, rel=1e-2)
+    assert abs(slope) > 0.1
+    assert float(listener.logit_scale) == pytest.approx(math.log(100))
+
+
 def test_buckets_only_save_padding():
     listener = tiny_listener(scale=5.0)
     texts = ["a star", "a red ring on a table", "a red star on", "a green"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from tellapart.types import Batch, ObjectiveModule, StepOutput
 HardNegative = Callable[[str, np.random.Generator], str]
 """A true text -> a false one that differs from it by little (shuffled words, swapped attributes)."""
 
-_LARGEST_SCALE = 100.0
+_LARGEST_LOGIT_SCALE = math.log(100.0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,10 @@ def contrast(
         texts: ``[C, D]``, unit norm, of C different candidates.
         true: ``[B]`` which candidate is each image's text; images with the same one are not negatives of each other's.
     """
-    scale = encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
+    # As CLIP does, the parameter is limited and not its exponential: that has no gradient at the limit, so it would stay there.
+    with torch.no_grad():
+        encoder.logit_scale.clamp_(max=_LARGEST_LOGIT_SCALE)
+    scale = encoder.logit_scale.exp()
     # Times 100, cosines rounded to bfloat16 would be off by halves.
     with torch.autocast(images.device.type, enabled=False):
         logits = scale.float() * images @ texts.T
