@@ -13,6 +13,8 @@ from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.clip4clip import Clip4Clip, Clip4ClipConfig, Temporal
+from tellapart.listeners.pooled import embed_and_pool
+from tellapart.listeners.projections import ProjectionsListener
 from tellapart.listeners.trained import TrainedListener
 
 FRAMES = 4
@@ -90,6 +92,17 @@ def test_a_saved_listener_is_the_same_and_loads_by_its_type(tmp_path):
     assert torch.allclose(loaded.encode_texts(["red dog"]), listener.encode_texts(["red dog"]), atol=1e-6)
     assert isinstance(AutoModel.from_pretrained(tmp_path / "saved"), Clip4Clip)
     TrainedListener(listener).load_weights(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("temporal", ["mean", "transformer"])
+def test_text_features_before_the_projection_are_those_of_its_clip(temporal):
+    clip, listener = make(temporal)
+    texts = ["a dog runs", "a cat"]
+    embeddings, features = embed_and_pool(listener, texts)
+    projected = clip.text_projection(features)
+    torch.testing.assert_close(projected / projected.norm(dim=-1, keepdim=True), embeddings)
+    with pytest.raises(UsageError, match="reads clips, and only of a CLIP of images are the projections trained alone"):
+        ProjectionsListener(listener)
 
 
 def test_an_unknown_pooling_is_refused():

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 
-PROJECTIONS = {"clip": "text_projection", "siglip": "text_model.head", "siglip2": "text_model.head"}
+PROJECTIONS = {
+    "clip": "text_projection",
+    "clip4clip": "text_projection",
+    "siglip": "text_model.head",
+    "siglip2": "text_model.head",
+}
 """``config.model_type`` -> the layer that projects a text's pooled feature."""
 
 

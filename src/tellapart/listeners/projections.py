@@ -27,7 +27,7 @@ class ProjectionsListener(TrainedListener):
         listener: a CLIP; which of its weights learn is set here.
 
     Raises:
-        UsageError: it has no projections, as a SigLIP.
+        UsageError: it has no projections, as a SigLIP, or reads clips.
     """
 
     def __init__(self, listener: ClipListener) -> None:
@@ -35,6 +35,11 @@ class ProjectionsListener(TrainedListener):
         if len(layers) < len(LAYERS):
             raise UsageError(
                 f"{listener.source} has no projections to train alone, as a CLIP has: set listener.train to text or all."
+            )
+        if listener.num_frames is not None:
+            raise UsageError(
+                f"{listener.source} reads clips, and only of a CLIP of images are the projections trained alone: set "
+                "listener.train to text or all."
             )
         super().__init__(listener)
         listener.model.requires_grad_(False)
