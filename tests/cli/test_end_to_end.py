@@ -125,6 +125,12 @@ def test_lora(materials, tmp_path, capsys):
     capsys.readouterr()
     assert run("caption", materials.photos / "00.png", "--captioner", tmp_path / "dico") == 0
     assert capsys.readouterr().out.count("\n") == 1
+    idle = ("--captioner.lora.dropout", "0.5", "--overwrite_output_dir")
+    assert run("train", recipe, *idle) == 2
+    assert (
+        "captioner.lora.dropout is 0.5, but dropout is off in training: set training.dropout" in capsys.readouterr().err
+    )
+    assert run("train", recipe, *idle, "--dropout", "true") == 0
 
 
 def test_captions_are_printed_a_line_an_image(materials, runs, capsys):

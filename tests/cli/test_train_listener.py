@@ -174,6 +174,7 @@ def test_the_result_serves_as_listener_reward_and_measure(recipe, materials, tmp
 def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
     path = str(recipe())
     of_captioner = materials.recipe(tmp_path, "xe")
+    adapted = {"path": str(materials.listener), "lora": {"r": 2, "dropout": 0.5}}
     unread = ("--listener.path", "./nowhere")  # metrics are looked at before a model is
     for words, sentence in (
         ([str(of_captioner)], "xe.yaml has method, so it is a recipe of a captioner: run it with tellapart train."),
@@ -186,11 +187,28 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
         ([path, "--data.context_column", "about"], "data.context_column is for captioners"),
         ([path, "--listener.pth", "x"], "--listener.pth is not an option: did you mean --listener.path?"),
         ([path, "--listener.path", "./nowhere"], "the listener's folder ./nowhere does not exist"),
+        (
+            [path, "--per_device_train_batch_size", "1"],
+            "the contrastive loss compares an image with the others of its batch",
+        ),
+        (
+            [str(recipe("lora", grammar=None, loss="pac", pac={"caption_weight": 0.0}, listener=adapted))],
+            "listener.lora.dropout",
+        ),
         ([path, "--gradient_accumulation_steps", "2"], "compares the images of a batch with each other"),
-        ([path, "--metric_for_best_model", "CIDEr", *unread], "'CIDEr' is not a metric of this evaluation (metric_for_best"),
+        (
+            [path, "--metric_for_best_model", "CIDEr", *unread],
+            "'CIDEr' is not a metric of this evaluation (metric_for_best",
+        ),
         ([path, "--metric_for_best_model", "t2i_R@2", *unread], "(metric_for_best_model): did you mean t2i_R@5?"),
-        ([str(recipe("floor", best_floor={"eval_r@1": 1})), *unread], "'r@1' is not a metric of this evaluation (best_floor)"),
-        ([path, "--greater_is_better", "false", *unread], "which is better when it is higher: set greater_is_better"),
+        (
+            [str(recipe("floor", best_floor={"eval_r@1": 1}, metric_for_best_model="R@1_mean")), *unread],
+            "'r@1' is not a metric of this evaluation (best_floor)",
+        ),
+        (
+            [path, "--metric_for_best_model", "R@1_mean", "--greater_is_better", "false", *unread],
+            "which is better when it is higher: set greater_is_better",
+        ),
         (["--data.path", "x", "--output_dir", "y"], "listener.path is missing"),
     ):
         assert main(["train-listener", *words]) == 2, words

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from tellapart.errors import UsageError
+from tellapart.recipe.adapters import check_adapter_dropout
 from tellapart.recipe.flags import given_options
 from tellapart.recipe.options import Given, Option, plain
 from tellapart.recipe.recipe import FileOptions, merged, without_evaluation
@@ -210,11 +211,12 @@ def _check(recipe: ListenerRecipe) -> None:
     _check_listener(recipe)
     _check_pac(recipe)
     _check_training(recipe)
+    check_adapter_dropout({"listener.lora": recipe.listener.lora}, recipe.training)
     if recipe.grammar and recipe.listener.trains == "all":
         raise UsageError("--grammar trains the text side only: set listener.train to text, or leave --grammar out.")
     if recipe.grammar and recipe.loss != "contrastive":
         raise UsageError("--grammar trains with the contrastive loss: leave loss out.")
-    if recipe.loss != "contrastive" and recipe.training.per_device_train_batch_size < 2:
+    if recipe.training.per_device_train_batch_size < 2:
         raise UsageError(
             f"the {recipe.loss} loss compares an image with the others of its batch: set per_device_train_batch_size to 2 or "
             "more."

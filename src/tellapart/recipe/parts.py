@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import UsageError
 from tellapart.installed import Offers
 from tellapart.names import loaded, resolve, summary_of
+from tellapart.recipe.adapters import check_adapter_dropout
 from tellapart.recipe.options import plain
 
 if TYPE_CHECKING:
@@ -474,6 +475,7 @@ def check_parts(recipe: Recipe) -> None:
 
     check_own_listener(recipe)
     check_critic(recipe)
+    _check_adapters(recipe)
     for name in recipe.kind.required:
         if recipe.parts.get(name) is None:
             raise UsageError(
@@ -497,6 +499,13 @@ def check_parts(recipe: Recipe) -> None:
     if recipe.evaluation.pac_base is not None and recipe.evaluation.pac is None:
         raise UsageError("evaluation.pac_base is what the file of evaluation.pac was trained from: set that, too.")
     _check_bases(recipe)
+
+
+def _check_adapters(recipe: Recipe) -> None:
+    """Raise where dropout of the captioner's or the critic's adapters does nothing."""
+    sections = {"captioner": recipe.captioner, **recipe.parts}
+    found = {f"{name}.lora": getattr(section, "lora", None) for name, section in sections.items()}
+    check_adapter_dropout(found, recipe.training)
 
 
 def _check_bases(recipe: Recipe) -> None:
