@@ -12,8 +12,9 @@ from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
 from tellapart.launch import is_main
 from tellapart.listeners.kinds import FOLDER
+from tellapart.recipe.clearing import SKIPPED_FILE, clear
 from tellapart.recipe.listener import ListenerRecipe
-from tellapart.recipe.run import SKIPPED_FILE, checked, clear, held, run_loop
+from tellapart.recipe.run import checked, held, run_loop
 from tellapart.recipe.selection import check_listener_metrics
 
 if TYPE_CHECKING:
@@ -229,8 +230,7 @@ def train_held(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltL
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
     if overwrite:
-        clear(output_dir)
-        shutil.rmtree(output_dir / FOLDER, ignore_errors=True)
+        clear(output_dir, FOLDER)
     if is_main():
         keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=False)
     done = run_loop(recipe, built.objective, built.data, built.watch)

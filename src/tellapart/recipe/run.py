@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from tellapart.launch import is_main, processes
 from tellapart.listeners.kinds import FOLDER
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
+from tellapart.recipe.clearing import RECIPE_FILE, RUN_FILES, SKIPPED_FILE, check_unread, clear
 from tellapart.recipe.schema import TRAINING
 
 if TYPE_CHECKING:
@@ -31,23 +31,8 @@ logger = logging.getLogger(__name__)
 
 AnyRecipe = TypeVar("AnyRecipe", "Recipe", "ListenerRecipe")
 
-RECIPE_FILE = "recipe.yaml"
-SKIPPED_FILE = "skipped_images.txt"
-
-RUN_FILES = (
-    "run.json",
-    "metrics.jsonl",
-    "trainer_state.json",
-    "nonfinite.json",
-    RECIPE_FILE,
-    SKIPPED_FILE,
-    "report.html",
-)
 _ENDED = ("nonfinite.json", "trainer_state.json", FOLDER)
 """What is in a run's folder after its first checkpoint, also when somebody has removed its checkpoints."""
-
-RUN_FOLDERS = ("checkpoint-*", "best", "best-before-*", "eval", "start", "samples", "runs")
-"""What a training writes into its folder, and all that overwriting removes."""
 
 _MEASURED = ("captioner", "own_listener")
 """Parts that an evaluation reads."""
@@ -277,10 +262,13 @@ def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False
     output_dir, resumes = recipe.training.output_dir, recipe.training.resume_from_checkpoint
     if output_dir.exists() and not output_dir.is_dir():
         raise UsageError(f"--output_dir {output_dir} is a file: name a folder.")
+    before = recorded(output_dir)
+    if before is None:
+        _check_replaced(recipe)
     if overwrite:
         _check_overwrite(recipe)
+        check_unread(recipe, *_results(recipe))
         return
-    before = recorded(output_dir)
     if before is None or _was_stopped_early(recipe):
         return
     if not resumes:
@@ -293,6 +281,25 @@ def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False
         raise UsageError(
             f"the run in {output_dir} has {difference}: resume it with its own recipe, or name another --output_dir."
         )
+
+
+def _check_replaced(recipe: Recipe | ListenerRecipe) -> None:
+    """Raise where what a training leaves would take the place of somebody's folder."""
+    output_dir = recipe.training.output_dir
+    selected = () if recipe.training.metric_for_best_model is None else ("best",)
+    for name in (*selected, *_results(recipe)):
+        if (output_dir / name).exists():
+            raise UsageError(
+                f"--output_dir {output_dir} has {name!r}, which no run recorded there has made and training would replace: name "
+                "another folder."
+            )
+
+
+def _results(recipe: Recipe | ListenerRecipe) -> tuple[str, ...]:
+    """Folders in which the training leaves its result, besides checkpoints."""
+    from tellapart.recipe.listener import ListenerRecipe
+
+    return (FOLDER,) if isinstance(recipe, ListenerRecipe) else ()
 
 
 def _check_overwrite(recipe: Recipe | ListenerRecipe) -> None:
@@ -335,16 +342,3 @@ def tidy(output_dir: Path) -> None:
     remove_half_written(output_dir, (*RUN_FILES, CARD_FILE))
     for folder in ("eval", "start/eval"):
         remove_half_written(output_dir / folder)
-
-
-def clear(output_dir: Path) -> None:
-    """Remove what a run has written; anything else in the folder stays, also a model card in somebody's own words."""
-    from tellapart.evaluation.card import CARD_FILE, is_ours
-
-    if is_ours(output_dir / CARD_FILE):
-        (output_dir / CARD_FILE).unlink()
-    for name in RUN_FILES:
-        (output_dir / name).unlink(missing_ok=True)
-    for pattern in RUN_FOLDERS:
-        for folder in output_dir.glob(pattern):
-            shutil.rmtree(folder)

@@ -88,7 +88,9 @@ def check_listener_metrics(recipe: ListenerRecipe) -> None:
     for option, name in _selecting(recipe):
         require_known(name, metric_names(head=recipe.grammar), f"a metric of this evaluation ({option})")
         if option != "best_floor" and not recipe.training.greater_is_better:
-            raise UsageError(f"{option} names {name!r}, which is better when it is higher: set greater_is_better to true.")
+            raise UsageError(
+                f"{option} names {name!r}, which is better when it is higher: set greater_is_better to true."
+            )
 
 
 def _check_measured(recipe: Recipe, option: str, name: str) -> None:

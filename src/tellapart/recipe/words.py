@@ -25,7 +25,7 @@ class TrainFlags:
         dry_run: build everything, check the captioner on two images, print the resolved recipe and the memory that it needs, and
             train nothing.
         print_config: print the resolved recipe and stop before anything is built.
-        overwrite_output_dir: delete what the output folder holds and start again.
+        overwrite_output_dir: delete the run in the output folder and start again.
         plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run. May be repeated.
         push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
         hub_model_id: name of the repository to push to, owner/name.
