@@ -130,8 +130,8 @@ class ListenerRecipe:
         return yaml.safe_dump(self.resolved, sort_keys=False, allow_unicode=True)
 
     def revisions(self) -> dict[str, int]:
-        """Of the losses: all have their first."""
-        return {self.loss: 1}
+        """Of the losses; those that contrast have a temperature that learns at its limit since their second."""
+        return {self.loss: 1 if self.loss == "hinge" else 2}
 
     def key(self) -> str:
         """12 hex digits of everything that decides the numbers and differs from its default; models and data count by content."""
