@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "tellapart"
 TOKEN = "hf_" + "aB3" * 11
 
 
+@cache
 def calls() -> list[tuple[str, str, dict[str, str]]]:
     """Every call of the package: where, what is called, and its keywords."""
     found = []
@@ -34,12 +36,9 @@ def calls() -> list[tuple[str, str, dict[str, str]]]:
     return found
 
 
-CALLS = calls()
-
-
 def test_nothing_is_loaded_that_may_run_code():
-    assert len(CALLS) > 5000
-    for place, name, keywords in CALLS:
+    assert len(calls()) > 5000
+    for place, name, keywords in calls():
         assert keywords.get("trust_remote_code", "False") == "False", place  # left out, transformers asks at a terminal
         assert keywords.get("allow_pickle", "False") == "False", place
         if name == "torch.load":
@@ -47,12 +46,12 @@ def test_nothing_is_loaded_that_may_run_code():
         assert name not in ("pickle.load", "pickle.loads", "marshal.loads", "exec", "os.system", "os.popen"), place
         assert name not in ("yaml.unsafe_load", "yaml.full_load"), place
         assert not name.endswith((".extractall", ".extract", "shelve.open")), place
-    assert [place.split(":")[0] for place, name, _ in CALLS if name == "eval"] == ["ranges.py"]
-    assert {place.split(":")[0] for place, name, _ in CALLS if name == "yaml.load"} == {"read_yaml.py"}
+    assert [place.split(":")[0] for place, name, _ in calls() if name == "eval"] == ["ranges.py"]
+    assert {place.split(":")[0] for place, name, _ in calls() if name == "yaml.load"} == {"read_yaml.py"}
 
 
 def test_programs_are_started_without_a_shell():
-    started = [(place, keywords) for place, name, keywords in CALLS if name.startswith("subprocess.")]
+    started = [(place, keywords) for place, name, keywords in calls() if name.startswith("subprocess.")]
     assert len(started) >= 4
     assert all("shell" not in keywords for _, keywords in started)
 
