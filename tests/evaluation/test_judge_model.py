@@ -7,17 +7,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from judge_fakes import toy_study
+from judge_fakes import captions, toy_study
+from PIL import Image
 
+from clip_files import grey_frames, write_webp
 from pictures import CAPTIONS
 from tellapart.cli.main import main
-from tellapart.data.clips import ArrayClip
+from tellapart.data.clips import ArrayClip, on_disk
+from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.export import preferences
 from tellapart.evaluation.judge.model import COMPARE, Orders, judge_study, open_judge, position_bias, record
 from tellapart.evaluation.judge.results import summarize
-from tellapart.evaluation.judge.study import ANSWERS_FILE, PICTURES, READS_BETTER, WHICH_IMAGE, write_moving
+from tellapart.evaluation.judge.study import (
+    ANSWERS_FILE,
+    PICTURES,
+    READS_BETTER,
+    WHICH_IMAGE,
+    choose_images,
+    make_items,
+    require_stills,
+    write_moving,
+    write_study,
+)
 from tellapart.evaluation.judge.tables import to_csv, to_markdown
 from tiny.llava import tiny_llava
 
@@ -139,6 +153,36 @@ def test_a_model_is_not_asked_about_clips(folder, tmp_path):
     moving = replace(study, pictures=study.pictures | {"0": write_moving(study.folder / PICTURES, clip)})
     with pytest.raises(UsageError, match="shows clips, but a model judges still images only"):
         judge_study(moving, *open_judge(folder))
+
+
+def test_a_model_sees_the_first_frame_of_an_animation_among_images(folder, tmp_path):
+    write_webp(tmp_path / "0.webp", grey_frames(8))
+    Image.fromarray(grey_frames(1, (1000, 800))[0] + 50).save(tmp_path / "1.webp")
+    dataset = CaptionDataset([Example(str(i), on_disk(tmp_path / f"{i}.webp")) for i in range(2)], name="two")
+    first, second = captions(2)
+    items = make_items(choose_images(first, second, count=2, seed=0), first, second, {"0": "1", "1": "0"}, seed=0)
+    require_stills(dataset, items)
+    study = write_study(tmp_path / "s", dataset, items, runs=("a", "b"), seed=0, asked={}, about={})
+    shown = {name: Image.open(study.folder / PICTURES / file) for name, file in study.pictures.items()}
+    assert (shown["0"].n_frames, shown["1"].size) == (8, (1000, 800))  # as large as images of other endings
+    assert study.stills.keys() == {"0"}
+    seen = ImageFile(study.folder / PICTURES / study.stills["0"]).open()
+    assert np.array_equal(np.asarray(seen), grey_frames(1)[0])
+    assert len(judge_study(study, *open_judge(folder))) == len(study.items)
+    (study.folder / PICTURES / study.stills["0"]).unlink()
+    with pytest.raises(UsageError, match="lacks 1 of the study's pictures"):
+        study.require_pictures()
+
+
+def test_clips_are_refused_before_a_study_is_written(folder, tmp_path, capsys):
+    (tmp_path / "clips").mkdir()
+    for name in "ab":
+        (tmp_path / "clips" / f"{name}.mp4").write_bytes(name.encode())
+        (tmp_path / f"{name}.json").write_text(json.dumps({f"{clip}.mp4": f"{name} {clip}" for clip in "ab"}))
+    words = ["judge", tmp_path / "a.json", tmp_path / "b.json", "--images", tmp_path / "clips", "--vlm", folder]
+    assert main([str(word) for word in [*words, "--output_dir", tmp_path / "s"]]) == 2
+    assert "image 'a.mp4' is a clip, but a model judges still images only" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_model_without_the_letters_is_refused(tmp_path):

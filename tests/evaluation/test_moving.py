@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from evaluation_fakes import toy_dataset, toy_result
 from PIL import Image
 
 from browser import chromium, page  # noqa: F401  # fixtures
-from clip_files import grey_frames
-from tellapart.data.clips import ArrayClip
+from clip_files import grey_frames, write_webp
+from tellapart.data.center_crop import cropped_image
+from tellapart.data.clips import ArrayClip, on_disk
 from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.judge.study import LONGEST_CLIP_SIDE, PICTURES, write_moving
-from tellapart.evaluation.moving import SECONDS, playing
+from tellapart.evaluation.moving import SECONDS, moves, playing
 from tellapart.evaluation.report import RunView, write_report
 from tellapart.evaluation.report.pictures import LONGEST_CLIP_SIDE as REPORTED
 from tellapart.evaluation.report.pictures import picture_of
@@ -62,6 +64,19 @@ def test_the_judge_is_shown_clips_that_play(tmp_path: Path) -> None:
     assert name.endswith(".webp")
     image = Image.open(tmp_path / PICTURES / name)
     assert (image.size[0], image.n_frames) == (LONGEST_CLIP_SIDE, 8)
+
+
+@pytest.mark.parametrize("ending", ["gif", "webp"])
+def test_a_gif_or_webp_file_of_one_frame_is_a_still(tmp_path: Path, ending: str, monkeypatch) -> None:
+    Image.fromarray(grey_frames(1, (900, 300))[0]).save(tmp_path / f"still.{ending}")
+    write_webp(tmp_path / f"moving.{ending}", grey_frames(3))
+    monkeypatch.setitem(sys.modules, "av", None)  # stills need no PyAV
+    still, moving = (on_disk(tmp_path / f"{name}.{ending}") for name in ("still", "moving"))
+    assert [moves(image) for image in (still, moving)] == [False, True]
+    assert [moves(cropped_image(image)) for image in (still, moving)] == [False, True]
+    uri, _ = picture_of(still)
+    image = opened(base64.b64decode(uri.removeprefix("data:image/webp;base64,")))
+    assert (image.size, image.n_frames) == ((240, 80), 1)
 
 
 def moving_report(folder: Path) -> Path:

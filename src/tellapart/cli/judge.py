@@ -26,6 +26,7 @@ from tellapart.evaluation.judge.study import (
     nearest_others,
     plain,
     random_others,
+    require_stills,
     write_study,
 )
 from tellapart.evaluation.matching import match
@@ -294,6 +295,8 @@ def make_or_open(words: Sequence[str], options: JudgeOptions) -> Study:
     _tell_shortage(kept, options.num_items)
     distractors, source = _distractors(options, where, kept.get(WHICH_IMAGE, []))
     items = make_items(kept, *captions, distractors, seed=options.seed)
+    if options.vlm is not None:
+        require_stills(dataset, items)
     about = {"data": f"Images of {dataset.name}.", "distractors": source, **_alike(*captions)}
     return write_study(options.output_dir, dataset, items, runs=names, seed=options.seed, asked=asked, about=about)
 

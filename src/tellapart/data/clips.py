@@ -192,6 +192,10 @@ class PackedAnimation(StoredClip, PackedImage):
         return self.read()
 
 
+Animation = AnimatedFile | PackedAnimation
+"""What may move by its ending, and is an image for models of images."""
+
+
 def on_disk(path: Path, sampling: Sampling = "uniform", *, clips: bool = False) -> ImageFile:
     """A file as the image or clip that its ending says it is.
 

@@ -98,6 +98,16 @@ def require_header(data: bytes, name: str) -> None:
         pass
 
 
+def has_frames(data: bytes, name: str) -> bool:
+    """Whether an encoded image has several frames; so has one whose second frame is damaged.
+
+    Raises:
+        ImageError: as ``decode``.
+    """
+    with opened_image(data, name) as image:
+        return _has_frames(image)
+
+
 def examine(data: bytes, name: str) -> Examined:
     """The same as ``decode``, with what is unusual about the image.
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from tellapart.data.clips import as_webp
-from tellapart.frames import NUM_FRAMES, Clip
+from typing import TypeGuard
+
+from tellapart.data.center_crop import stored
+from tellapart.data.clips import Animation, as_webp
+from tellapart.data.decoding import has_frames
+from tellapart.data.images import ImageSource
+from tellapart.frames import NUM_FRAMES, Clip, is_clip
 
 SECONDS = 2.0
 """How long a clip plays before it begins again."""
+
+
+def is_animation(image: ImageSource) -> bool:
+    """Whether an image is a GIF or WebP file among images, of which models of images read the first frame."""
+    return isinstance(stored(image), Animation)
+
+
+def moves(image: ImageSource) -> TypeGuard[Clip]:
+    """Whether pages play an image: a clip, or a GIF or WebP file among images that has several frames.
+
+    Raises:
+        UsageError: such a file cannot be read.
+    """
+    return has_frames(image.read(), image.name) if is_animation(image) else is_clip(image)
 
 
 def playing(clip: Clip, longest: int, *, small: int) -> tuple[bytes, bool]:

@@ -116,9 +116,10 @@ def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[
         UsageError: a picture is gone, or the study shows clips, of which the models would see the first frame only.
     """
     study.require_pictures()
-    if any(file.endswith(CLIP_ENDING) for file in study.pictures.values()):
+    seen = study.pictures | study.stills
+    if any(file.endswith(CLIP_ENDING) for file in seen.values()):
         raise UsageError(f"{study.folder} shows clips, but a model judges still images only: have people answer it.")
-    examples = [Example(name, ImageFile(study.folder / PICTURES / file)) for name, file in study.pictures.items()]
+    examples = [Example(name, ImageFile(study.folder / PICTURES / file)) for name, file in seen.items()]
     model.know_images(examples)
     fits.know_images(examples)
     return [*_images(study.items_of(WHICH_IMAGE), fits), *_captions(study.items_of(READS_BETTER), model)]

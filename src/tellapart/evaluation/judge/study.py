@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
-from tellapart.evaluation.moving import playing
+from tellapart.evaluation.moving import is_animation, moves, playing
 from tellapart.files import fresh_folder, read_json, write_bytes, write_json
 from tellapart.frames import Clip, is_clip
 from tellapart.listeners.neighbours import Neighbours
@@ -62,7 +62,7 @@ def write_moving(folder: Path, clip: Clip) -> str:
 
 
 def _shown(folder: Path, image: ImageSource) -> str:
-    return write_moving(folder, image) if is_clip(image) else write_picture(folder, image.open())
+    return write_moving(folder, image) if moves(image) else write_picture(folder, image.open())
 
 
 def _write(folder: Path, data: bytes, ending: str) -> str:
@@ -124,6 +124,7 @@ class Study:
         seed: of orders and sides.
         items: in an order that reveals nothing.
         pictures: image id -> file in the folder's ``pictures``.
+        stills: of the GIF and WebP files among images that move, image id -> file there of the first frame.
         asked: the words and options it was made from.
         about: where distractors come from, how many captions agree, in words and counts.
     """
@@ -133,6 +134,7 @@ class Study:
     seed: int
     items: tuple[Item, ...]
     pictures: dict[str, str]
+    stills: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -147,7 +149,8 @@ class Study:
             UsageError: the folder lacks some.
         """
         folder = self.folder / PICTURES
-        gone = [name for name in dict.fromkeys(self.pictures.values()) if not (folder / name).is_file()]
+        files = dict.fromkeys([*self.pictures.values(), *self.stills.values()])
+        gone = [name for name in files if not (folder / name).is_file()]
         if gone:
             raise UsageError(
                 f"{folder} lacks {len(gone)} of the study's pictures, first {gone[0]}: put them back, or copy the study's "
@@ -171,8 +174,8 @@ class Study:
                 for row in value["items"]
             ]
             first, second = value["runs"]
-            pictures, seed = dict(value["pictures"]), int(value["seed"])
-            return Study(folder, (first, second), seed, tuple(items), pictures, value["asked"], value["about"])
+            pictures, stills, seed = dict(value["pictures"]), dict(value.get("stills", {})), int(value["seed"])
+            return Study(folder, (first, second), seed, tuple(items), pictures, stills, value["asked"], value["about"])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path} is damaged ({error}): make the study again in another folder.") from error
 
@@ -247,6 +250,20 @@ def parts_of(item: Item) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[i
     return item.question, item.images, item.captions, item.runs
 
 
+def require_stills(dataset: CaptionDataset, items: Sequence[Item]) -> None:
+    """Raise if items show clips, of which a model would see one frame only.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    for image_id in sorted({image_id for item in items for image_id in item.images}):
+        image = dataset[dataset.position[image_id]].image
+        if not is_animation(image) and is_clip(image):
+            raise UsageError(
+                f"image {image_id!r} is a clip, but a model judges still images only: have people answer, without --vlm."
+            )
+
+
 def write_study(
     folder: Path,
     dataset: CaptionDataset,
@@ -277,12 +294,15 @@ def write_study(
         raise UsageError(f"{folder} holds other files: choose another --output_dir for the study.")
     shown = sorted({image_id for item in items for image_id in item.images})
     with fresh_folder(folder) as temporary:
-        pictures = {
-            image_id: _shown(temporary / PICTURES, dataset[dataset.position[image_id]].image)
-            for image_id in track(shown, "pictures")
-        }
+        pictures, stills = {}, {}
+        for image_id in track(shown, "pictures"):
+            image = dataset[dataset.position[image_id]].image
+            pictures[image_id] = _shown(temporary / PICTURES, image)
+            if pictures[image_id].endswith(CLIP_ENDING) and is_animation(image):
+                stills[image_id] = write_picture(temporary / PICTURES, image.open())
         value = {"version": _VERSION, "runs": runs, "seed": seed, "asked": asked, "about": about}
-        write_json(temporary / STUDY_FILE, value | {"pictures": pictures, "items": [asdict(item) for item in items]})
+        value |= {"pictures": pictures, "stills": stills, "items": [asdict(item) for item in items]}
+        write_json(temporary / STUDY_FILE, value)
     return Study.load(folder)
 
 

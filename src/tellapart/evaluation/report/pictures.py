@@ -6,8 +6,7 @@ import base64
 import io
 from typing import TYPE_CHECKING
 
-from tellapart.evaluation.moving import playing
-from tellapart.frames import is_clip
+from tellapart.evaluation.moving import moves, playing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,12 +24,12 @@ SMALL_SIDE = 128
 
 
 def picture_of(source: ImageSource) -> tuple[str, bool]:
-    """The image of a data set as ``data_uri`` gives it; a clip as an animated WebP, which plays.
+    """The image of a data set as ``data_uri`` gives it; what moves as an animated WebP, which plays.
 
     Raises:
         UsageError: it cannot be read.
     """
-    if not is_clip(source):
+    if not moves(source):
         return data_uri(source.open())
     data, small = playing(source, LONGEST_CLIP_SIDE, small=SMALL_SIDE)
     return f"data:image/webp;base64,{base64.b64encode(data).decode()}", small
