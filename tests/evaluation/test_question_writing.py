@@ -76,6 +76,45 @@ def test_options_are_lettered_in_order_or_the_question_is_not_read(text, wanted)
     assert parse_questions(text) == (([], 1) if wanted is None else ([wanted], 0))
 
 
+RED_BLUE = MultipleChoice("What colour is it?", ("red", "blue"), 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Question 1:** What colour is it?\nA) red\nB) blue\n**Answer: B**",
+        "**Question 1: What colour is it?**\n\n**A)** red\n**B)** *blue*\n\n**Answer:** B\n\n---",
+        "### Question 1\nWhat colour is it?\n\n* A) red\n* B) blue\n---\n> Answer: ***B***",
+        "Question: What colour is it?\n- A) red\n- B) blue\n- Answer: **B**",
+        "Question: What colour is it?\na) red\nb) blue\nThe correct answer: b",
+        "Question: What colour is it?\nA) red\nB) blue\nCorrect Answer: B",
+        "Question: What colour is it? A) red B) blue Correct Answer: B",
+        "Here they are.\n\n**1. What colour is it?**\nA) red\nB) blue\nAnswer: B",
+        "1) What colour is it?\nA) red\nB) blue\nAnswer: B",
+    ],
+)
+def test_marks_of_markdown_are_no_part_of_a_question(text):
+    assert parse_questions(text) == ([RED_BLUE], 0)
+    assert parse_questions(f"{text}\n\n{text}") == ([RED_BLUE, RED_BLUE], 0)
+
+
+def test_what_looks_like_markdown_and_is_none_stays():
+    text = "Question: What is 2*3*4 or 2 * 3?\nA) *\nB) -\nC) is correct\nAnswer: B"
+    assert parse_questions(text) == ([MultipleChoice("What is 2*3*4 or 2 * 3?", ("*", "-", "is correct"), 1)], 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Question: **What\ncolour** is it?\nA) red\nB) blue\nAnswer: B",
+        "1. a red car",
+        "What colour is it?\nA) red\nB) blue\nAnswer: B",
+    ],
+)
+def test_what_is_not_understood_is_counted(text):
+    assert parse_questions(text) == ([], 1)
+
+
 class Knowing:
     """Answers everything that holds the word sky."""
 

@@ -16,10 +16,21 @@ INSTRUCTION = (
 )
 """Our own words; ``{count}`` is the number of questions."""
 
-_QUESTION = re.compile(r"Question(?:\s*\d+)?\s*[:.]\s*", re.IGNORECASE)
-_OPTIONS = (re.compile(r"^[ \t]*\(?([A-Z])[).:]\s+", re.MULTILINE), re.compile(r"(?:^|(?<=\s))\(?([A-Z])[).:]\s+"))
+_LINE_MARKS = re.compile(r"^[ \t]*(?:(?:#{1,6}|[-+*>•–])[ \t]+)+|^[ \t]*-{3,}[ \t]*$", re.MULTILINE)
+"""Markdown's headings, lists, quotes and rules."""
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]+)(?<=\S)\1(?![\w*])")
+"""Markdown's italics and bold, within a line: ``2*3*4`` is none."""
+_QUESTIONS = (
+    re.compile(r"Question(?:\s*\d+)?\s*[:.]\s*|^[ \t]*Question[ \t]*\d+[ \t]*\n\s*", re.IGNORECASE | re.MULTILINE),
+    re.compile(r"^[ \t]*\d+[.)][ \t]+", re.MULTILINE),
+)
+"""What questions begin with: the word, or else the number of a line."""
+_OPTIONS = (re.compile(r"^[ \t]*\(?([A-Za-z])[).:]\s+", re.MULTILINE), re.compile(r"(?:^|(?<=\s))\(?([A-Z])[).:]\s+"))
 """Marks of options that begin lines, or else anywhere: an option or question may hold "vitamin C: "."""
-_ANSWER = re.compile(r"Answer\s*:\s*\(?([A-Z])(?![A-Z])(?!\s+(?-i:[a-z]))", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"(?:^[ \t]*(?:The[ \t]+)?(?:Correct|Right)[ \t]+|(?-i:Correct)[ \t]+)?Answer\s*:\s*\(?([A-Z])(?![A-Z])(?!\s+(?-i:[a-z]))",
+    re.IGNORECASE | re.MULTILINE,
+)
 """A letter alone: "a dog" is none."""
 
 
@@ -59,10 +70,13 @@ def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
         >>> parse_questions("Question: what colour?\nA) red\nB) blue\nAnswer: B")
         ([MultipleChoice(question='what colour?', options=('red', 'blue'), answer=1)], 0)
     """
-    starts = [match.start() for match in _QUESTION.finditer(text)]
+    plain = _without_markdown(text)
+    begins = next((marks for pattern in _QUESTIONS if (marks := list(pattern.finditer(plain)))), [])
+    if not begins:
+        return [], len(_ANSWER.findall(plain))
     found, unlike = [], 0
-    for begin, end in zip(starts, [*starts, len(text)][1:], strict=True):
-        one = _parse(text[begin:end])
+    for begin, follows in zip(begins, [*begins[1:], None], strict=True):
+        one = _parse(plain[begin.end() : None if follows is None else follows.start()])
         if one is None:
             unlike += 1
         else:
@@ -70,21 +84,27 @@ def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
     return found, unlike
 
 
+def _without_markdown(text: str) -> str:
+    """The text without the marks of headings, lists, quotes, rules, italics and bold."""
+    return _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", text))
+
+
 def _parse(text: str) -> MultipleChoice | None:
-    asked, answer = _QUESTION.match(text), _ANSWER.search(text)
-    if asked is None or answer is None:
+    """The question in a text that begins behind the mark of a question, or None."""
+    answer = _ANSWER.search(text)
+    if answer is None:
         return None
-    said = text[asked.end() : answer.start()]
+    said = text[: answer.start()]
     for pattern in _OPTIONS:
         marks = list(pattern.finditer(said))
-        if len(marks) > 1 and LETTERS.startswith("".join(mark[1] for mark in marks)):
+        if len(marks) > 1 and LETTERS.startswith("".join(mark[1] for mark in marks).upper()):
             break
     else:
         return None
     ends = [mark.start() for mark in marks[1:]] + [len(said)]
     words = [" ".join(said[mark.end() : end].split()) for mark, end in zip(marks, ends, strict=True)]
     question = " ".join(said[: marks[0].start()].split())
-    if not question or not all(words):
+    if not question or not all(words) or "**" in said:  # Markdown that was not understood
         return None
     try:
         return MultipleChoice(question, tuple(words), LETTERS.index(answer[1].upper()))
