@@ -12,6 +12,7 @@ import pytest
 
 from captioning.captioning_fakes import png, tar
 from tellapart.cli.main import main
+from tellapart.data.load import load_dataset
 
 
 @pytest.fixture
@@ -61,6 +62,25 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     assert "Shards: 3. Captions: 14." in (out / "review.html").read_text()
     code, _, remarks = caption("--merge", out, "--max_same", "0")
     assert (code, "--max_same is 0: it must be at least 1" in remarks) == (2, True)
+
+
+def test_shards_whose_endings_are_in_capitals_are_captioned(shards, tmp_path, caption):
+    (shards / "00000.tar").rename(shards / "00000.TAR")
+    (shards / "00002.tar").unlink()
+    words = (shards, "--out", "webdataset", "--output", tmp_path / "all")
+    assert caption(*words)[0] == 0
+    assert {path.name for path in (tmp_path / "all").glob("0*")} == {"00000.TAR", "00001.tar"}
+    assert len(load_dataset(tmp_path / "all", split="any")) == 10
+    (tmp_path / "all" / "00001.tar").unlink()
+    code, _, remarks = caption(*words)
+    assert (code, "all exists" in remarks) == (2, True)
+    code, _, remarks = caption(shards, "--by_shard", "--output", tmp_path / "out")
+    assert (code, "captioned 10 images in 2 of 2 shards" in remarks) == (0, True)
+    assert {path.name for path in (tmp_path / "out").glob("0*")} == {"00000.tar", "00001.tar"}
+    assert (
+        "--id_column is for Parquet files"
+        in caption(shards, "--by_shard", "--output", tmp_path / "o", "--id_column", "x")[2]
+    )
 
 
 @pytest.mark.parametrize(("gate", "said"), [("same_caption", "faults: same_caption 12."), ("none", "faults: none.")])

@@ -12,6 +12,7 @@ from tellapart.captioning.shards.samples import DamagedError, tar_samples
 from tellapart.data.tars import members_within, reading_tar
 from tellapart.data.unlabelled.source import members_of
 from tellapart.errors import UsageError
+from unlabelled_files import jpeg, shard
 
 
 def written(path, *members, pax=None):
@@ -80,3 +81,16 @@ def test_members_come_in_their_order_up_to_a_cut(tmp_path):
         assert next(members).name == "a.jpg"
         with pytest.raises(tarfile.ReadError, match=r"ends in the middle of b\.jpg"):
             next(members)
+
+
+def test_endings_in_capitals_are_tars(tmp_path):
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    shard(shards / "A.TAR", 0, 2)
+    shard(shards / "b.tar", 2, 1)
+    keys = ["00000", "00001", "00002"]
+    assert load_dataset(shards, split="any").ids == keys
+    assert load_dataset(shards / "A.TAR", split="any").ids == keys[:2]
+    assert load_dataset(shards / "A.TAR", split="any", format="webdataset").ids == keys[:2]
+    (shards / "c.jpg").write_bytes(jpeg(3))
+    assert len(load_dataset(shards, split="any")) == 4  # unlabelled: tars with images next to them

@@ -17,6 +17,7 @@ from tellapart.cli.command import options_of, require_alone
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
 from tellapart.data.remote.addresses import scheme_of
+from tellapart.data.tars import is_tar
 from tellapart.errors import UsageError
 from tellapart.evaluation.matching import count_of
 from tellapart.progress import bar
@@ -92,7 +93,7 @@ def caption_by_shard(
     check(replace(options, output="folder"))
     index, count = share_of(options.shard, os.environ)
     idle = next((name for name in ("image_column", "id_column", "allow_private") if getattr(options, name)), None)
-    if idle is not None and all(shard.endswith(".tar") for shard in shards):
+    if idle is not None and all(map(is_tar, shards)):
         raise UsageError(f"--{idle} is for Parquet files, and all shards are .tar files: leave it out.")
     reading = Reading(options.image_column, options.id_column, options.allow_private)
     candidates = options.keep_all or options.summarize is not None
@@ -153,7 +154,7 @@ def _check_plan(options: CaptionOptions) -> None:
 
 def _kind(shards: Sequence[str], options: CaptionOptions) -> Kind:
     """The form of the output."""
-    endings = {Path(shard).suffix for shard in shards}
+    endings = {Path(shard).suffix.lower() for shard in shards}
     if options.out is not None:
         return options.out
     if len(endings) > 1:

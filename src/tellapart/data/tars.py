@@ -11,6 +11,11 @@ from typing import BinaryIO, cast
 from tellapart.data.images import printable
 
 
+def is_tar(name: str) -> bool:
+    """Whether a file's name has the ending of a tar, in any case."""
+    return name.lower().endswith(".tar")
+
+
 class _Bounded(tarfile.TarInfo):
     """A header whose size is not negative: tarfile would step back and read the same header for ever."""
 

@@ -18,7 +18,7 @@ from tellapart.captioning.outputs.base import Output, record
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.formats.carry import suffix_of
 from tellapart.data.images import ImageError, PackedImage
-from tellapart.data.tars import members_within, reading_tar
+from tellapart.data.tars import is_tar, members_within, reading_tar
 from tellapart.errors import UsageError
 from tellapart.files import beside, remove_half_written, write_text
 
@@ -57,7 +57,7 @@ class WebDataset(Output):
 
     def exists(self) -> bool:
         """Whether the folder holds shards."""
-        return any(self.place.glob("*.tar"))
+        return bool(self._held())
 
     def check(self, items: Sequence[Item]) -> None:
         """Raise if two shards of the input have the same name, or the output is the input.
@@ -99,12 +99,16 @@ class WebDataset(Output):
                     add_member(tar, name, data)
             if self._left_out == left_out:
                 write_text(mark, shard.key)
-        left = sorted(shard.name for shard in self.place.glob("*.tar") if shard.name not in written)
+        left = [name for name in self._held() if name not in written]
         if left:
             logger.warning(
                 "%s also holds %s, which this run did not write: remove what is old.", self.place, ", ".join(left)
             )
         return len(rows) - self._left_out
+
+    def _held(self) -> list[str]:
+        """Names of the shards in the folder."""
+        return sorted(path.name for path in self.place.glob("*") if is_tar(path.name))
 
     def _shards(self, rows: Sequence[Row]) -> Iterator[_Shard]:
         packed: dict[Path, list[Row]] = {}
@@ -116,7 +120,7 @@ class WebDataset(Output):
             yield _Shard(archive.name, _key(some), lambda archive=archive, some=some: self._recaptioned(archive, some))  # type: ignore[misc]
         number = 0
         for first in range(0, len(loose), IMAGES_A_SHARD):
-            while f"{number:05}.tar" in {archive.name for archive in packed}:
+            while f"{number:05}.tar" in {archive.name.lower() for archive in packed}:
                 number += 1
             some = loose[first : first + IMAGES_A_SHARD]
             yield _Shard(f"{number:05}.tar", _key(some), lambda first=first, some=some: self._new(first, some))  # type: ignore[misc]
@@ -182,7 +186,7 @@ def _samples(members: Sequence[tarfile.TarInfo], captioned: Container[int]) -> l
 def _archive(item: Item) -> Path | None:
     """The shard an image comes from, if its samples can be carried over."""
     image = item.image
-    return image.archive if isinstance(image, PackedImage) and image.archive.suffix == ".tar" else None
+    return image.archive if isinstance(image, PackedImage) and is_tar(image.archive.name) else None
 
 
 def _key(rows: Sequence[Row]) -> str:

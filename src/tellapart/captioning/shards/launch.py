@@ -72,7 +72,7 @@ def _named(word: str) -> list[str]:
         found = list(expand(word))
     else:
         raise UsageError(f"{word} does not exist: name .tar or .parquet files, a pattern, or a folder of them.")
-    shards = [name for name in found if name.endswith(ENDINGS)]
+    shards = [name for name in found if name.lower().endswith(ENDINGS)]
     if not shards:
         raise UsageError(f"{word} names no shard ({', '.join(ENDINGS)}): caption it without --by_shard.")
     return shards

@@ -22,7 +22,7 @@ from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_
 from tellapart.data.remote.folders import reading_in_place
 from tellapart.data.remote.images import AT_ONCE, RemoteImage, UrlImage
 from tellapart.data.remote.stores import StoredImage
-from tellapart.data.tars import members_within, reading_tar
+from tellapart.data.tars import is_tar, members_within, reading_tar
 from tellapart.errors import UsageError
 
 ENDINGS = (".tar", ".parquet")
@@ -90,7 +90,7 @@ class Reading:
             OSError: the same, on this machine.
         """
         with reading_in_place(address) as file:
-            found = tar_samples(file, address) if address.endswith(".tar") else self._rows(file, address)
+            found = tar_samples(file, address) if is_tar(address) else self._rows(file, address)
             yield from unique(found, address)
 
     def _rows(self, file: BinaryIO, address: str) -> Generator[Sample, None, None]:

@@ -39,6 +39,7 @@ from tellapart.data.formats.rows import (
 )
 from tellapart.data.formats.splits import UNNAMED, in_order, split_in
 from tellapart.data.parquet import PATH, Columns, ParquetImage, columns_of, rows_of
+from tellapart.data.tars import is_tar
 from tellapart.errors import UsageError
 from tellapart.packed import Texts
 
@@ -183,7 +184,7 @@ def _names_images(heading: set[str]) -> bool:
 
 
 def _holds_images(place: Place) -> bool:
-    return any(name.endswith(".tar") for name in place.names) or bool(find_images(place.path))
+    return any(map(is_tar, place.names)) or bool(find_images(place.path))
 
 
 class Csv(_Table):

@@ -21,7 +21,7 @@ from tellapart.data.folder import is_image
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.rows import CAPTION_COLUMNS
-from tellapart.data.tars import members_within, reading_tar
+from tellapart.data.tars import is_tar, members_within, reading_tar
 from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, read_json, write_text
@@ -177,13 +177,13 @@ class WebDataset(Layout):
     def looks_like(cls, place: Place) -> bool:
         """Whether there is a tar file; a folder must hold no images next to it."""
         if place.is_folder:
-            return any(name.endswith(".tar") for name in place.names) and not any(map(is_image, place.names))
-        return place.sample.name.endswith(".tar")
+            return any(map(is_tar, place.names)) and not any(map(is_image, place.names))
+        return is_tar(place.sample.name)
 
     @classmethod
     def require(cls, place: Place) -> None:
         """Raise unless there is one."""
-        if not any(name.endswith(".tar") for name in (place.names if place.is_folder else [place.sample.name])):
+        if not any(map(is_tar, place.names if place.is_folder else [place.sample.name])):
             raise UsageError(f"{place.path} is not a .tar file, nor a folder of them, which format 'webdataset' needs.")
 
     @cached_property
@@ -194,7 +194,7 @@ class WebDataset(Layout):
             UsageError: one that the pattern names does not exist.
         """
         if self.place.is_folder:
-            return [self.place.path / name for name in self.place.names if name.endswith(".tar")]
+            return [self.place.path / name for name in self.place.names if is_tar(name)]
         shards = [Path(name) for name in self.place.listed]
         for shard in shards:
             if not shard.is_file():

@@ -15,7 +15,7 @@ from tellapart.data.folder import EXTENSIONS, below, is_image, walk
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import printable
-from tellapart.data.tars import members_within, reading_tar
+from tellapart.data.tars import is_tar, members_within, reading_tar
 from tellapart.data.unlabelled.index import Files, Frames, Indexed, Members, Names, Part
 from tellapart.data.unlabelled.remembered import remembered
 from tellapart.data.unlabelled.videos import key_frames
@@ -117,7 +117,7 @@ class Unlabelled:
             return is_video(place.sample.name)
         if any(os.path.splitext(name)[1].lower() in _CAPTIONS for name in place.names):
             return False
-        videos, tars, images = (any(map(kind, place.names)) for kind in (is_video, _is_tar, is_image))
+        videos, tars, images = (any(map(kind, place.names)) for kind in (is_video, is_tar, is_image))
         return videos or (tars and images)
 
     def splits(self) -> list[str]:
@@ -134,7 +134,7 @@ class Unlabelled:
         root = self._root(files)
         named = {file: _name(file, root) for file in files if is_image(file)}
         loose = [name for name in named.values() if name is not None]
-        packed = [file for file in files if _is_tar(file) or is_video(file)]
+        packed = [file for file in files if is_tar(file) or is_video(file)]
         found: list[Found] = []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             opened = pool.map(lambda file: self._open(Path(file), below(Path(file), root)), packed)
@@ -164,7 +164,7 @@ class Unlabelled:
         return Path(os.path.commonpath([os.path.dirname(file) or "." for file in files]))
 
     def _open(self, file: Path, name: str) -> Found:
-        if _is_tar(file.name):
+        if is_tar(file.name):
             members, problem = members_of(file, name)
             return members, name, problem
         stamps, seconds, problem = key_frames(file, seconds_between=self.place.seconds_between)
@@ -177,10 +177,6 @@ class Unlabelled:
 
 def _split_folders(place: Place) -> list[str]:
     return in_order(name for name in place.names if name in SPLIT_NAMES and (place.path / name).is_dir())
-
-
-def _is_tar(name: str) -> bool:
-    return name.endswith(".tar")
 
 
 def _name(file: str, root: Path) -> str | None:
