@@ -208,6 +208,15 @@ def test_a_list_beside_photos_is_a_table_only_if_it_names_captions(photos):
     assert len(load_dataset(photos / "captions.jsonl")) == 1
 
 
+@pytest.mark.parametrize("format", [None, "csv"])
+def test_the_review_of_captions_is_no_table_of_their_folder(photos, format):
+    """``tellapart caption photos --output photos/captions.csv`` writes both."""
+    as_csv(photos / "captions.csv", [{"file_name": f"{i} x.png", "caption": f"ours {i}"} for i in range(4)])
+    as_csv(photos / "captions.csv.review.csv", [{"photo": "1 x.png", "caption": "ours 1", "reasons": "loop"}])
+    data = load_dataset(photos, format=format)
+    assert (len(data), data.references["1 x.png"]) == (4, ["ours 1"])
+
+
 def test_a_folder_of_nothing_but_a_list_is_the_list(photos, tmp_path):
     as_csv(tmp_path / "only" / "urls.csv", [{"url": "https://example.org/a.png"}, {"url": "https://example.org/b.png"}])
     assert load_dataset(tmp_path / "only").ids == ["https://example.org/a.png", "https://example.org/b.png"]

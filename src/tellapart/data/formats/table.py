@@ -45,6 +45,8 @@ from tellapart.packed import Texts
 
 METADATA = "metadata"
 """Stem of the tables that other formats read."""
+REVIEW = ".review.csv"
+"""Ending of the lists of captions to look at, which ``tellapart caption`` writes next to the captions."""
 
 
 class _Table(ReadOnly):
@@ -69,11 +71,15 @@ class _Table(ReadOnly):
 
     @classmethod
     def _is_table(cls, path: Path) -> bool:
-        return path.name.lower().endswith(cls.endings) and path.stem != METADATA
+        return cls._is_named(path.name)
+
+    @classmethod
+    def _is_named(cls, name: str) -> bool:
+        return name.lower().endswith(cls.endings) and Path(name).stem != METADATA
 
     @classmethod
     def _tables_in(cls, folder: Path, names: Sequence[str]) -> list[Path]:
-        return [folder / name for name in names if name.lower().endswith(cls.endings) and Path(name).stem != METADATA]
+        return [folder / name for name in names if cls._is_named(name) and not name.lower().endswith(REVIEW)]
 
     @classmethod
     def _beside_images(cls, headings: Sequence[set[str]]) -> bool:
