@@ -108,9 +108,9 @@ def test_a_models_answers_stand_beside_peoples(tmp_path):
     assert "100.0 %" in page
     assert "25.0 % of 4" in page
     assert to_csv(study, answers.all()).count("model: tiny") == len(better)
-    assert len(preferences(study, answers.all())) == 4  # Ann's alone
+    assert len(preferences(study, answers.all()).rows) == 4  # Ann's alone
     alone = [answer for answer in answers.all() if answer.rater == rater]
-    assert len(preferences(study, alone)) == len(better)
+    assert len(preferences(study, alone).rows) == len(better)
     assert "models" not in summarize(study, [])["methods"]
     answers.close()
 

@@ -29,7 +29,7 @@ from tellapart.evaluation.judge.study import (
     require_stills,
     write_study,
 )
-from tellapart.evaluation.matching import match
+from tellapart.evaluation.matching import count_of, match
 from tellapart.evaluation.results import METRICS_FILE, find_result
 from tellapart.files import read_object, write_json, write_text
 from tellapart.listeners.neighbours import Neighbours
@@ -244,8 +244,12 @@ def export(folder: Path) -> int:
 
     study = Study.load(folder)
     kept = Answers(folder / ANSWERS_FILE)
-    rows = preferences(study, kept.all())
+    rows, contradicted = preferences(study, kept.all())
     kept.close()
+    if contradicted:
+        note(
+            f"note: {count_of(len(contradicted), 'image')} left out, of which the two questions prefer opposite captions."
+        )
     if not rows:
         raise UsageError(f"no caption of {folder} is preferred by a majority so far: collect more answers.")
     write_text(folder / PREFERENCES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tellapart.evaluation.judge.answers import Answer, is_model
 from tellapart.evaluation.judge.results import verdict
@@ -12,12 +12,25 @@ from tellapart.evaluation.judge.study import PICTURES, READS_BETTER, WHICH_IMAGE
 Votes = Mapping[str, Mapping[str, str]]
 
 
-def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]:
+class Preferences(NamedTuple):
+    """Which captions were preferred.
+
+    Args:
+        rows: one per image.
+        contradicted: images whose two questions prefer opposite captions.
+    """
+
+    rows: list[dict[str, Any]]
+    contradicted: list[str]
+
+
+def preferences(study: Study, answers: Sequence[Answer]) -> Preferences:
     """A row for each image of which one caption was preferred.
 
     *Which reads better*: the caption that the majority chose. *Which image*: the caption whose majority answer is the right
-    image, where the other run's caption was taken for the other image. Undecided items make no row. Models' answers count only
-    where no person has answered anything.
+    image, where the other run's caption was taken for the other image. Undecided items make no row. Where both questions ask
+    about an image and agree, its row is that of *which reads better*; where they contradict each other, it has none. Models'
+    answers count only where no person has answered anything.
 
     Args:
         study: the items.
@@ -25,10 +38,10 @@ def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]
 
     Returns:
         Rows of ``image_id``, ``images`` (one path, relative to the study's folder), ``prompt`` (empty), ``chosen``, ``rejected``,
-        ``question``, ``votes_chosen`` and ``votes_rejected`` (answers for either caption).
+        ``question``, ``votes_chosen`` and ``votes_rejected`` (answers for either caption); and the images that are left out.
 
     Example:
-        >>> [(row["chosen"], row["rejected"]) for row in preferences(study, answers)]
+        >>> [(row["chosen"], row["rejected"]) for row in preferences(study, answers).rows]
         [('a red car on a bridge', 'a car')]
     """
     votes: dict[str, dict[str, str]] = {item.id: {} for item in study.items}
@@ -36,11 +49,16 @@ def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]
     for answer in people or answers:
         if answer.item in votes:
             votes[answer.item][answer.rater] = answer.choice
-    rows = [row for item in study.items_of(READS_BETTER) if (row := _better(study, item, votes[item.id]))]
+    better = [row for item in study.items_of(READS_BETTER) if (row := _better(study, item, votes[item.id]))]
     by_image: dict[str, list[Item]] = {}
     for item in study.items_of(WHICH_IMAGE):
         by_image.setdefault(item.images[0], []).append(item)
-    return rows + [row for pair in by_image.values() if len(pair) == 2 and (row := _found(study, pair, votes))]
+    found = [row for pair in by_image.values() if len(pair) == 2 and (row := _found(study, pair, votes))]
+    kept: dict[str, dict[str, Any]] = {}
+    contradicted = [
+        row["image_id"] for row in [*better, *found] if kept.setdefault(row["image_id"], row)["chosen"] != row["chosen"]
+    ]
+    return Preferences([row for row in kept.values() if row["image_id"] not in contradicted], contradicted)
 
 
 def _better(study: Study, item: Item, votes: Mapping[str, str]) -> dict[str, Any] | None:
