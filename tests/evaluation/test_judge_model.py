@@ -11,6 +11,7 @@ from judge_fakes import captions, toy_study
 from PIL import Image
 
 from clip_files import grey_frames, write_webp
+from listeners.tiny_listeners import clip_parts
 from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.data.clips import ArrayClip, on_disk
@@ -33,6 +34,7 @@ from tellapart.evaluation.judge.study import (
     write_study,
 )
 from tellapart.evaluation.judge.tables import to_csv, to_markdown
+from tellapart.listeners.clip import ClipListener
 from tiny.llava import tiny_llava
 
 
@@ -183,6 +185,26 @@ def test_clips_are_refused_before_a_study_is_written(folder, tmp_path, capsys):
     assert main([str(word) for word in [*words, "--output_dir", tmp_path / "s"]]) == 2
     assert "image 'a.mp4' is a clip, but a model judges still images only" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("kept", ['{"model: a": 3}', '{"model: a": {"model": "b"}}', "[]", "{"])
+def test_damaged_descriptions_of_models_are_one_sentence(folder, tmp_path, capsys, kept):
+    study = toy_study(tmp_path / "study", images=2, count=1)
+    (study.folder / "models.json").write_text(kept)
+    for words in ([str(study.folder), "--vlm", str(folder)], ["--results", str(study.folder)]):
+        assert main(["judge", *words]) == 2
+        assert "models.json is damaged: restore it, or remove it" in capsys.readouterr().err
+    assert (study.folder / "models.json").read_text() == kept
+
+
+def test_what_cannot_be_asked_cannot_judge(tmp_path):
+    ClipListener.from_parts(*clip_parts()).save(tmp_path / "listener")
+    with pytest.raises(UsageError, match="listener cannot judge: name an instruct vision-language model"):
+        open_judge(tmp_path / "listener")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(UsageError, match="is an adapter: merge it into its model"):
+        open_judge(tmp_path / "adapter")
 
 
 def test_a_model_without_the_letters_is_refused(tmp_path):

@@ -192,8 +192,7 @@ def results(folder: Path) -> int:
     kept = Answers(folder / ANSWERS_FILE)
     given = kept.all()
     kept.close()
-    path = folder / MODELS_FILE
-    summary = summarize(study, given, read_object(path) if path.is_file() else {})
+    summary = summarize(study, given, _models(folder))
     page = to_markdown(summary)
     write_json(folder / "results.json", summary)
     write_text(folder / "results.md", page)
@@ -201,6 +200,25 @@ def results(folder: Path) -> int:
     say(page.rstrip())
     note(f"written to {folder}: results.json, results.md and answers.csv ({len(given)} answers)")
     return 0
+
+
+def _models(folder: Path) -> dict[str, Any]:
+    """What a study keeps of the models that answered it, by rater.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    path = folder / MODELS_FILE
+    if not path.is_file():
+        return {}
+    found = read_object(path)
+    if not found or not all(map(_is_described, found.values())):
+        raise UsageError(f"{path} is damaged: restore it, or remove it and let the models answer again (--vlm).")
+    return found
+
+
+def _is_described(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), dict) for key in ("model", "position_bias"))
 
 
 def answer_by_model(study: Study, path: str) -> int:
@@ -214,11 +232,12 @@ def answer_by_model(study: Study, path: str) -> int:
     from tellapart.recipe.models import device
 
     choice, fits = open_judge(path, device=device())
-    file, described = study.folder / MODELS_FILE, choice.describe()
-    known = read_object(file) if file.is_file() else {}
+    known, described = _models(study.folder), choice.describe()
     name = key_of(marked(choice.source))
     others = [
-        one for rater, one in known.items() if one["model"]["weights"] != described["weights"] and key_of(rater) == name
+        one
+        for rater, one in known.items()
+        if one["model"].get("weights") != described["weights"] and key_of(rater) == name
     ]
     if others:
         raise UsageError(f"another model named {choice.source} has answered this study: rename the folder of {path}.")
@@ -228,7 +247,7 @@ def answer_by_model(study: Study, path: str) -> int:
         rater, new = record(kept, choice.source, orders)
     finally:
         kept.close()
-    write_json(file, known | {rater: details(rater, described, orders)})
+    write_json(study.folder / MODELS_FILE, known | {rater: details(rater, described, orders)})
     note(f"{rater}: {len(orders)} items, {new} answered now")
     return results(study.folder)
 

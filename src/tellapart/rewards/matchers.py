@@ -108,6 +108,8 @@ def kind_of(path: str | Path) -> str:
         # A VSE's type is none that transformers knows, and neither is a checkpoint of another library.
         if f"`{VSE}`" in str(error):
             raise UsageError(f"{path} is a VSE, which is not a matcher: name a CLIP, a SigLIP or a BLIP.") from error
+        if (Path(source) / "adapter_config.json").is_file():
+            raise UsageError(f"{path} is an adapter: merge it into its model, and name that as the matcher.") from error
         raise UsageError(
             f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error

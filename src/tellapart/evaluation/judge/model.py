@@ -28,6 +28,7 @@ from tellapart.evaluation.judge.study import (
     Item,
     Study,
 )
+from tellapart.rewards.matchers import kind_of
 from tellapart.rewards.spellings import one_token
 from tellapart.rewards.yes_no import PLACE, YesNoMatcher
 
@@ -90,6 +91,8 @@ def open_judge(path: str, *, device: torch.device | str = "cpu") -> tuple[Choice
     Raises:
         UsageError: it does not exist, or cannot be asked.
     """
+    if kind_of(path) != "yes_no":
+        raise UsageError(f"{path} cannot judge: name an instruct vision-language model, such as a LLaVA or a Qwen-VL.")
     choice = ChoiceMatcher.from_pretrained(path, name="choice").to(device)
     choice.model.requires_grad_(False)
     fits = YesNoMatcher(choice.family, name="fits")
