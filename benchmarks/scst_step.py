@@ -9,7 +9,8 @@ The standard pattern (as in ImageCaptioning.pytorch, written anew here): the gre
 loop that keeps the graph and writes each step's log-probabilities of all words into ``[50, 20, V]``; the transformer keeps keys
 and values, as that code does with its cached variant. Its reward is pycocoevalcap's CIDEr-D scorer, the code that it carries
 a copy of. Ours: everything is drawn without a graph, then scored in one pass that reads the products of drawing, with this
-package's reward. Both have the same model and optimiser, fused Adam. The standard step is taken twice: with torch's own
+package's reward. Both have the same model and optimiser, fused Adam. The GEMM share is what a step's matrix products need at the
+rate of one product of 1024 x 1024 x 1024. The standard step is taken twice: with torch's own
 products, as that code has them, and with this package's (``tellapart.products``). Times are medians of interleaved CPU seconds;
 gradients and rewards are compared on the same samples.
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cider_reward import Peer
+from engine import gemm_rate, operations_of
 from tables import spread, write_table
 from torch import Tensor
 from transformers import (
@@ -232,11 +234,23 @@ def measure(model: str, pairs: int) -> list[str]:
 
         run()
         runs[name] = run
-    times = {name: [] for name in runs}
+    operations = {name: operations_of(run) for name, run in runs.items()}
+    times, rates = {name: [] for name in runs}, []
     for _ in range(pairs):
+        rates.append(gemm_rate())
         for name, run in runs.items():
             times[name].append(cpu_seconds(run))
-    return [row(f"{model}, {name}", times[name], times["ours"], difference) for name in STANDARDS]
+    rate = statistics.median(rates)
+    shares = {name: operations[name] / rate / statistics.median(times[name]) for name in runs}
+    return [
+        row(
+            f"{model}, {name}",
+            times[name],
+            times["ours"],
+            f"{difference:.0e} | {shares[name]:.0%}, {shares['ours']:.0%}",
+        )
+        for name in STANDARDS
+    ]
 
 
 @contextmanager
@@ -252,10 +266,10 @@ def torchs_products() -> Iterator[None]:
 STANDARDS = {"torch's products": torchs_products, "our products": nullcontext}
 
 
-def row(name: str, standard: list[float], own: list[float], difference: float) -> str:
+def row(name: str, standard: list[float], own: list[float], further: str) -> str:
     cells = [name, *(f"{1000 * statistics.median(values):.0f}" for values in (standard, own))]
     ratios = [one / other for one, other in zip(standard, own, strict=True)]
-    return f"| {' | '.join([*cells, spread(ratios, 2), f'{difference:.0e}'])} |"
+    return f"| {' | '.join([*cells, spread(ratios, 2), further])} |"
 
 
 def main() -> None:
@@ -266,8 +280,10 @@ def main() -> None:
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = ["| model, products of the standard step | standard, ms | ours, ms | ratio | gradients differ by |"]
-    lines.append("|---|---|---|---|---|")
+    lines = [
+        "| model, products of the standard step | standard, ms | ours, ms | ratio | gradients differ by | GEMM shares |",
+        "|---|---|---|---|---|---|",
+    ]
     for model in options.model:
         lines += measure(model, options.pairs)
     print(*lines, sep="\n")
