@@ -186,6 +186,27 @@ def test_what_is_wrong_with_an_image_is_named(make, tmp_path):
         with_features(dataset(tmp_path, ["5"]), features)
 
 
+@readers
+@pytest.mark.parametrize("deep", [True, False])
+def test_ids_that_are_paths_are_found_whichever_comes_first(make, deep, tmp_path):
+    """Such ids have the images of a folder. Where the first entry was a folder or a group, none was found in it."""
+    arrays = {"a/2.png": REGIONS["drei"]} | ({"a/b/1.png": REGIONS["one"]} if deep else {})
+    (tmp_path / "set" / "a" / "b").mkdir(parents=True)
+    features = make(tmp_path / "set", arrays)
+    assert features.width == 3
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(features[name], array)
+    assert "b/1.png" not in features
+
+
+def test_links_in_a_circle_end(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_group("a")["a"] = h5py.SoftLink("/a")
+    with pytest.raises(UsageError, match=r"a\.h5: 'a.* cannot be read"):
+        open_features(tmp_path / "a.h5")
+
+
 def test_broken_files_are_named(tmp_path):
     features = folder_of(tmp_path / "set", {"1": REGIONS["one"]})
     (tmp_path / "set" / "2.npy").write_bytes(b"no array")

@@ -12,6 +12,7 @@ import numpy as np
 
 from tellapart.data.archives import require_modest
 from tellapart.data.features.base import checked, missing
+from tellapart.data.folder import walk
 from tellapart.errors import UsageError
 
 KEYS = ("feat", "features", "x", "arr_0")
@@ -19,9 +20,13 @@ KEYS = ("feat", "features", "x", "arr_0")
 
 ENDINGS = (".npy", ".npz")
 
+MOST_GROUPS = 255
+"""Groups in each other that are looked into: links can lead round in a circle."""
+
 
 class FeatureFolder:
-    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and other arrays are skipped), in one folder.
+    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and other arrays are skipped), in one folder,
+    and in folders below it for ids with ``/``.
 
     That is how ruotianluo's ImageCaptioning.pytorch keeps them: ``cocotalk_fc/391895.npy``, ``cocotalk_att/391895.npz``.
 
@@ -34,12 +39,13 @@ class FeatureFolder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
-        first = next((entry for entry in sorted(os.scandir(path), key=lambda e: e.name) if _is_file(entry.name)), None)
+        files = (Path(where, name) for where, names in walk(path) for name in sorted(names) if name.endswith(ENDINGS))
+        first = next(files, None)
         if first is None:
             raise UsageError(f"{path} holds no features (.npy or .npz, one per image): name another folder.")
-        array = _read(Path(first.path))
+        array = _read(first)
         if array.ndim == 0 or array.shape[-1] == 0:
-            raise UsageError(f"{first.path} holds no features (shape {array.shape}): compute them again.")
+            raise UsageError(f"{first} holds no features (shape {array.shape}): compute them again.")
         self.width = array.shape[-1]
 
     def __contains__(self, image_id: str) -> bool:
@@ -54,10 +60,6 @@ class FeatureFolder:
     def _file(self, image_id: str) -> Path | None:
         files = [self.path / f"{image_id}{ending}" for ending in ENDINGS]
         return next((file for file in files if file.is_file()), None)
-
-
-def _is_file(name: str) -> bool:
-    return name.endswith(ENDINGS) and not name.startswith(".")
 
 
 def _read(file: Path) -> np.ndarray:
@@ -81,7 +83,8 @@ def _read(file: Path) -> np.ndarray:
 
 
 class FeatureHdf5:
-    """An HDF5 file whose data sets are named by image ids, or groups so named with the data set ``feat``.
+    """An HDF5 file whose data sets are named by image ids, or groups so named with the data set ``feat``;
+    an id with ``/`` names a data set of a group.
 
     Args:
         path: the file.
@@ -94,7 +97,7 @@ class FeatureHdf5:
         self.path, self.name = path, str(path)
         self._open: tuple[int, Any] | None = None
         try:
-            first = next(iter(self._file), None)
+            first = self._first()
         except OSError as error:
             raise UsageError(f"{path} is not an HDF5 file ({error}): name another.") from error
         if first is None:
@@ -103,6 +106,17 @@ class FeatureHdf5:
         if array.ndim == 0 or array.shape[-1] == 0:
             raise UsageError(f"{path} holds no features under {first!r} (shape {array.shape}): compute them again.")
         self.width = array.shape[-1]
+
+    def _first(self) -> str | None:
+        """The name of the first data set, or of the group that holds it as ``feat``."""
+        name = next(iter(self._file), None)
+        for _ in range(MOST_GROUPS):
+            node: Any = None if name is None else self._file.get(name)
+            inside = next(iter(node), None) if hasattr(node, "keys") and "feat" not in node else None
+            if inside is None:
+                break
+            name = f"{name}/{inside}"
+        return name
 
     @property
     def _file(self) -> Any:
