@@ -21,6 +21,7 @@ from tellapart.captioning.summary import Summarizer
 from tellapart.cli.caption import output_of, prompted_captioner
 from tellapart.cli.caption_options import CaptionOptions, identity, style_of
 from tellapart.cli.main import main
+from tellapart.data.folder import is_image
 from tellapart.errors import printable
 from tiny.language_models import saved as saved_language_model
 from tiny.qwen2_vl import tiny_qwen2_vl
@@ -310,7 +311,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     bad = [name for name, kind in kinds.items() if kind in BROKEN]
     code, _, remarks = caption(tmp_path / "odd", "--output", tmp_path / "x.jsonl")
     named = [line for line in remarks.splitlines() if line.startswith("WARNING: ")]
-    found = sorted(path.name for path in (tmp_path / "odd").iterdir() if path.suffix.lower() in IMAGES)
+    found = sorted(path.name for path in (tmp_path / "odd").iterdir() if is_image(path.name))
     good = [Path(row["file_name"]).name for row in lines(tmp_path / "x.jsonl")]
     assert code == 0, "what could be read has its caption"
     assert good == [name for name in found if name not in bad]
@@ -320,9 +321,6 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     broken = [row for row in listed if row["reasons"].startswith("no caption: ")]
     assert sorted(Path(row["photo"]).name for row in broken) == sorted(set(found) - set(good))
     assert listed[: len(broken)] == broken, "the worst come first"
-
-
-IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
 
 
 def test_repaired_images_are_captioned_by_the_same_command(photos, tmp_path, caption):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from PIL import Image, features
 
 from pictures import images
 from tellapart.cli.main import main
 from tellapart.data.check import check
+from tellapart.data.decoding import examine
 from tellapart.data.folder import find_images
 from tellapart.data.images import ImageError, ImageFile
 from tellapart.data.load import load_dataset, read_split, source_at
@@ -37,6 +40,42 @@ def test_links_in_circles_end(photos):
     (photos / "again").symlink_to("inner")  # no circle: the same images under another name
     found = [path.relative_to(photos).as_posix() for path in find_images(photos)]
     assert found == ["again/deep/a.png", "b.png", "c.png", "inner/deep/a.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.jfif", "JPEG"),
+        ("a.JPE", "JPEG"),
+        ("a.apng", "PNG"),
+        ("a.dib", "DIB"),
+        ("a.pgm", "PPM"),
+        ("a.avif", "AVIF"),
+        ("a.jp2", "JPEG2000"),
+        ("a.j2k", "JPEG2000"),
+        ("a.ico", "ICO"),
+    ],
+)
+def test_images_of_every_format_that_is_read_are_found(tmp_path, name, format):
+    """They were left out of a folder without a word, though naming one read it."""
+    if format == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    images(1)[0].save(tmp_path / name, format)
+    assert find_images(tmp_path) == [tmp_path / name]
+    image = load_dataset(tmp_path)[0].image
+    assert image.open().mode == "RGB"
+    assert "another format than its ending" not in examine(image.read(), name).kinds
+
+
+def test_photos_of_a_phone_are_counted_as_unreadable_where_their_decoder_is_missing(photos, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(Image, "OPEN", {name: how for name, how in Image.OPEN.items() if name != "HEIF"})
+    for name in ("IMG_1.HEIC", "IMG_2.heif"):
+        (photos / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
+    assert main(["data", "check", str(photos), "--num_workers", "0"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} is not a readable image (it is HEIC" in said for name in ("IMG_1.HEIC", "IMG_2.heif"))
+    assert "pip install pillow-heif" in said
 
 
 def test_a_folder_that_cannot_be_read_is_told(photos, monkeypatch, caplog):

@@ -29,10 +29,16 @@ ENDINGS = {
     "WEBP": (".webp",),
     "GIF": (".gif",),
     "BMP": (".bmp",),
+    "DIB": (".dib", ".bmp"),
     "TIFF": (".tif", ".tiff"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "AVIF": (".avif", ".avifs"),
+    "JPEG2000": (".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
+    "ICO": (".ico",),
+    "HEIF": (".heic", ".heif", ".hif"),
 }
-"""Format -> the endings its files have."""
+"""Format -> the endings its files have. Files of all these are looked for in folders, also where their decoder is missing,
+so that an image that cannot be read is reported, and not left out without a word."""
 
 MAX_PIXELS = 178_956_970
 """Pixels of the largest image that is decoded; what Pillow, too, refuses as a decompression bomb."""

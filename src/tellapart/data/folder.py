@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tellapart.data.decoding import ENDINGS
 from tellapart.data.video import is_animation, is_video
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
+EXTENSIONS = frozenset(ending for endings in ENDINGS.values() for ending in endings)
 
 TRIED = 1000
 """Missing images after which it is the folder that is wrong."""

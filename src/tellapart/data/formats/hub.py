@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.data.clips import ArrayClip, ClipFile, FrameFiles, PackedClip
 from tellapart.data.dataset import Example
+from tellapart.data.folder import is_image
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.cells import image_in
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 PREFIX = "hf://"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_FILES = re.compile(r"\.(jsonl?|csv|tsv|txt|token|tar|parquet|ya?ml|jpe?g|png|webp|bmp|gif|tiff?|ppm)$", re.IGNORECASE)
+_FILES = re.compile(r"\.(jsonl?|csv|tsv|txt|token|tar|parquet|ya?ml)$", re.IGNORECASE)
 _ON_DISK = ("dataset_dict.json", "state.json")
 _BATCH = 1000
 _CLIPS = ClipFile, PackedClip, FrameFiles, ArrayClip
@@ -48,9 +49,13 @@ _WRITTEN = 100
 def hub_name(given: str) -> str | None:
     """``owner/name`` of ``hf://owner/name``, and of the same without prefix where no such path exists, else None."""
     name = given.removeprefix(PREFIX).removeprefix("datasets/") if given.startswith(PREFIX) else given
-    if not _HUB_NAME.fullmatch(name) or (not given.startswith(PREFIX) and _FILES.search(name)):
+    if not _HUB_NAME.fullmatch(name) or (not given.startswith(PREFIX) and _is_file(name)):
         return None
     return None if not given.startswith(PREFIX) and Path(given).exists() else name
+
+
+def _is_file(name: str) -> bool:
+    return _FILES.search(name) is not None or is_image(name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from tellapart.files import cache_dir, read_json, write_text
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """To be raised when files are gone through otherwise."""
 
 
