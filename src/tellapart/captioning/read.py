@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from tellapart.captioning.feature_ids import feature_id
 from tellapart.captioning.records import Item
 from tellapart.data.center_crop import center_square
 from tellapart.data.remote.images import fetch_ahead
@@ -17,7 +17,7 @@ from tellapart.frames import Opened, Opener, Processor
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
-    from tellapart.data.features.base import FeatureInputs, FeatureSet
+    from tellapart.data.features.base import FeatureInputs
 
 R = TypeVar("R")
 
@@ -35,6 +35,14 @@ class Read:
     items: list[Item]
     batch: Batch | None
     errors: dict[str, str] = field(default_factory=dict)
+
+
+class _One(NamedTuple):
+    """An image that was opened, and under which id each set of features has it."""
+
+    item: Item
+    pictures: Opened
+    names: dict[str, str]
 
 
 class Reader:
@@ -70,50 +78,45 @@ class Reader:
         return Read(read, whole.batch if read else None, errors)
 
     def _read(self, items: Sequence[Item]) -> Read:
-        opened: list[tuple[Item, Opened]] = []
+        opened: list[_One] = []
         failed = fetch_ahead(item.image for item in items) if self.processors else {}
         errors = {item.id: failed[item.image.name] for item in items if item.image.name in failed}
         for item in items:
             if item.id in errors:
                 continue
             try:
-                for look_up in self.features.values():
-                    look_up([feature_id(look_up.features, item)])
-                opened.append((item, self._opener.open(item.image, cut=center_square if self.center_crop else None)))
+                names = {name: feature_id(look_up.features, item) for name, look_up in self.features.items()}
+                for name, look_up in self.features.items():
+                    look_up([names[name]])
+                pictures = self._opener.open(item.image, cut=center_square if self.center_crop else None)
+                opened.append(_One(item, pictures, names))
             except UsageError as error:
                 errors[item.id] = str(error)
         try:
             return self._batch(opened, errors)
         except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError):  # an image no processor can take
-            fit = [pair for pair in opened if self._fits(pair, errors)]
+            fit = [one for one in opened if self._fits(one, errors)]
             return self._batch(fit, errors)
 
-    def _batch(self, opened: Sequence[tuple[Item, Opened]], errors: dict[str, str]) -> Read:
-        items = [item for item, _ in opened]
+    def _batch(self, opened: Sequence[_One], errors: dict[str, str]) -> Read:
+        items = [one.item for one in opened]
         if not items:
             return Read([], None, errors)
         ids = [item.id for item in items]
-        inputs = self._opener.inputs([pictures for _, pictures in opened])
+        inputs = self._opener.inputs([one.pictures for one in opened])
         for name, look_up in self.features.items():
-            inputs |= {name: look_up([feature_id(look_up.features, item) for item in items])}
+            inputs |= {name: look_up([one.names[name] for one in opened])}
         return Read(items, Batch(ids, [[] for _ in items], inputs, [item.context for item in items]), errors)
 
-    def _fits(self, pair: tuple[Item, Opened], errors: dict[str, str]) -> bool:
-        item, pictures = pair
+    def _fits(self, one: _One, errors: dict[str, str]) -> bool:
+        item = one.item
         try:
-            self._opener.inputs([pictures])
+            self._opener.inputs([one.pictures])
         except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
             errors[item.id] = f"{item.image.name} cannot be prepared for the model ({reason}): resize or remove it."
             return False
         return True
-
-
-def feature_id(features: FeatureSet, item: Item) -> str:
-    """The id that features have an image under: its own; of a folder's image also its path below the folder, as ``tellapart
-    features`` names it, or that without the ending, as folders of arrays do."""
-    below = PurePosixPath(item.relative)
-    return next((name for name in (item.id, item.relative, str(below.with_suffix(""))) if name in features), item.id)
 
 
 Take = Callable[[bool], "list[Item] | None"]

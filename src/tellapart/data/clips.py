@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -135,7 +135,7 @@ class ClipFile(StoredClip, ImageFile):
 
     def fingerprint(self) -> str:
         """SHA-256 of the file's bytes and of the sampling; it differs from that of the same file read as an image."""
-        return hashlib.sha256(f"{self.sampling} frames of {_hash_of(self.path)}".encode()).hexdigest()
+        return _of_frames(_hash_of(self.path), self.sampling)
 
     def _source(self) -> Path:
         return self.path
@@ -173,8 +173,7 @@ class PackedClip(StoredClip, PackedImage):
 
     def fingerprint(self) -> str:
         """SHA-256 of the bytes and of the sampling, as of the same clip in a file."""
-        known = hashlib.sha256(self.read()).hexdigest()
-        return hashlib.sha256(f"{self.sampling} frames of {known}".encode()).hexdigest()
+        return _of_frames(hashlib.sha256(self.read()).hexdigest(), self.sampling)
 
     def _source(self) -> bytes:
         return self.read()
@@ -304,6 +303,20 @@ def sheet(frames: Sequence[Image.Image], *, columns: int = 4, tile: tuple[int, i
     for number, frame in enumerate(frames):
         found.paste(frame.resize(tile), (number % columns * width, number // columns * height))
     return found
+
+
+def fingerprints(path: Path) -> frozenset[str]:
+    """The fingerprints of a file, read as an image and as a clip of either sampling.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    known = _hash_of(path)
+    return frozenset([known, *(_of_frames(known, sampling) for sampling in get_args(Sampling))])
+
+
+def _of_frames(known: str, sampling: Sampling) -> str:
+    return hashlib.sha256(f"{sampling} frames of {known}".encode()).hexdigest()
 
 
 def _hash_of(path: Path) -> str:

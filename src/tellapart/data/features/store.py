@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -91,6 +92,14 @@ class FeatureStore:
     def fingerprint(self, image_id: str) -> str:
         """The hash of the picture that the features are of."""
         return self._places[image_id].fingerprint
+
+    def find(self, fingerprints: Iterable[str]) -> str | None:
+        """The id of a picture with one of these hashes, if there is one."""
+        return next((self._ids[known] for known in fingerprints if known in self._ids), None)
+
+    @cached_property
+    def _ids(self) -> dict[str, str]:
+        return {place.fingerprint: name for name, place in self._places.items()}
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         if image_id not in self._places:

@@ -1,0 +1,110 @@
+"""Features of images that are named by paths: those of the picture itself, from wherever it is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pictures import images
+from tellapart.captioning.plan import plan
+from tellapart.captioning.read import Reader
+from tellapart.data.clips import ClipFile
+from tellapart.data.features.base import FeatureInputs, FeatureSet
+from tellapart.data.features.open import open_features
+from tellapart.data.features.store import About, FeatureWriter
+from tellapart.data.images import ImageFile, ImageSource
+
+NUMBERS = {"0.png": 0.0, "1.png": 1.0, "sub/0.png": 2.0, "sub/1.png": 3.0}
+"""Image below the album -> its feature."""
+
+
+@pytest.fixture
+def album(tmp_path) -> Path:
+    """Four pictures, two of which have the names of the others, in a folder below theirs."""
+    folder = tmp_path / "album"
+    (folder / "sub").mkdir(parents=True)
+    for name, picture in zip(NUMBERS, images(4), strict=True):
+        picture.save(folder / name)
+    return folder
+
+
+def store_of(folder: Path, pictures: dict[str, ImageSource]) -> FeatureSet:
+    writer = FeatureWriter(folder, About("m", "w", "mean", 1, "float32"))
+    writer.add((name, picture.fingerprint(), np.array([NUMBERS[name]])) for name, picture in pictures.items())
+    writer.flush()
+    return open_features(folder)
+
+
+@pytest.fixture
+def store(album, tmp_path) -> FeatureSet:
+    return store_of(tmp_path / "store", {name: ImageFile(album / name) for name in NUMBERS})
+
+
+def read(features: FeatureSet, *words: object, **how) -> tuple[list[float], list[str]]:
+    """The features of the images, and why others have none."""
+    found = Reader({}, features={"captioner": FeatureInputs(features)})(plan([str(word) for word in words], **how))
+    values = [] if found.batch is None else found.batch.inputs["captioner"]["features"][:, 0].tolist()
+    return values, list(found.errors.values())
+
+
+def test_a_store_gives_the_features_of_the_picture_wherever_it_is_named(store, album, tmp_path, monkeypatch):
+    """``sub/1.png`` had those of ``1.png`` when its own folder, or the file, was named."""
+    assert read(store, album) == ([0.0, 1.0, 2.0, 3.0], [])
+    assert read(store, album / "sub") == ([2.0, 3.0], [])
+    assert read(store, album / "sub" / "1.png") == ([3.0], [])
+    assert read(store, album / "sub", format="unlabelled") == ([2.0, 3.0], [])
+    shutil.copytree(album / "sub", tmp_path / "elsewhere")
+    assert read(store, tmp_path / "elsewhere") == ([2.0, 3.0], [])
+    monkeypatch.chdir(album / "sub")
+    assert read(store, "1.png") == ([3.0], [])
+
+
+def test_a_store_refuses_another_picture_of_the_same_name(store, album):
+    images(5)[-1].save(album / "sub" / "1.png")
+    values, errors = read(store, album / "sub")
+    assert values == [2.0]
+    assert len(errors) == 1
+    assert "features of another picture than" in errors[0]
+    assert "under '1.png': compute those of this one (tellapart features)" in errors[0]
+    (album / "1.png").rename(album / "2.png")
+    (album / "0.png").unlink()
+    images(6)[-1].save(album / "3.png")
+    values, errors = read(store, album / "2.png", album / "3.png")
+    assert values == [1.0], "it has another name now"
+    assert "has no features of image" in errors[0]
+
+
+def test_clips_are_known_however_their_frames_were_taken(tmp_path):
+    """``tellapart features`` reads a folder of GIFs as clips, ``caption`` as images of several frames."""
+    for name, picture in zip(("0.gif", "1.gif"), images(2), strict=True):
+        picture.save(tmp_path / name)
+    clips = {f"{number}.png": ClipFile(tmp_path / f"{number}.gif") for number in range(2)}
+    store = store_of(tmp_path / "store", clips)
+    assert read(store, tmp_path / "1.gif", tmp_path / "0.gif") == ([1.0, 0.0], [])
+
+
+@pytest.mark.parametrize("form", ["arrays", "hdf5"])
+def test_sets_without_pictures_refuse_what_two_ids_fit(form, album, tmp_path):
+    place = tmp_path / ("features.h5" if form == "hdf5" else "features")
+    if form == "hdf5":
+        with pytest.importorskip("h5py").File(place, "w") as file:
+            for name, number in NUMBERS.items():
+                file[name] = np.array([number])
+    else:
+        (place / "sub").mkdir(parents=True)
+        for name, number in NUMBERS.items():
+            np.save(place / f"{name.removesuffix('.png')}.npy", np.array([number]))
+    features = open_features(place)
+    assert read(features, album) == ([0.0, 1.0, 2.0, 3.0], [])
+    values, errors = read(features, album / "sub")
+    assert (values, len(errors)) == ([], 2)
+    assert "may be either: name the folder whose images they are of" in errors[0]
+
+
+def test_ids_of_a_data_set_are_taken_as_they_are(store, album, tmp_path):
+    """Its pictures need not be there, nor be those that the features were computed of."""
+    (tmp_path / "data.csv").write_text("id,image\n0.png,album/sub/1.png\n1.png,away/1.png\n")
+    assert read(store, tmp_path / "data.csv", pictures=False, id_column="id") == ([0.0, 1.0], [])
