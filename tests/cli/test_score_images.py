@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+import tarfile
 
 import pytest
 
@@ -61,6 +64,53 @@ def test_a_file_is_scored_with_everything_in_one_call(materials, models, tmp_pat
     assert run("compare", tmp_path / "out", tmp_path / "again", "--format", "json") == 0
     difference = json.loads(capsys.readouterr().out)["runs"][1]["difference"]
     assert difference["PAC-S"] == pytest.approx({"value": 0.0, "low": 0.0, "high": 0.0, "p_value": 1.0})
+
+
+def packed(path, files):
+    """A tar of the files; name -> content."""
+    with tarfile.open(path, "w") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.parametrize("form", ["sidecars", "webdataset", "written"])
+def test_a_folder_of_captions_is_scored_like_the_file(form, materials, tmp_path, capsys):
+    """It was taken for a model, whose config.json was missing."""
+    photos, path, folder = tmp_path / "photos", tmp_path / "mine.json", tmp_path / "v1.captions"
+    photos.mkdir()
+    folder.mkdir()
+    (folder / "captions.review.csv").write_text("photo,caption\n")
+    captions = {f"p{i}": f"a red star by {i} dogs" for i in range(4)}
+    for i, name in enumerate(captions):
+        shutil.copy(materials.photos / f"{i:02}.png", photos / f"{name}.png")
+    path.write_text(json.dumps([{"image_id": name, "caption": caption} for name, caption in captions.items()]))
+    if form == "webdataset":
+        files = {f"{name}.txt": caption.encode() for name, caption in captions.items()}
+        files |= {f"{name}.png": (photos / f"{name}.png").read_bytes() for name in captions}
+        packed(folder / "00000.tar", dict(sorted(files.items())))
+    elif form == "written":
+        shutil.copy(path, folder / "captions_results.json")
+    else:
+        for name, caption in captions.items():
+            (folder / f"{name}.txt").write_text(caption + "\n")
+    words = ("--data", photos, "--listener", materials.listener, "--bootstrap", 0, "--json")
+    told = []
+    for word in (path, folder):
+        assert run("score", word, *words, "--name", "mine") == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert "listener_R@1" in told[0]["metrics"]
+    assert told[0] == told[1]
+    assert run("score", folder, *words, "--num_beams", 2) == 2
+    assert "v1.captions holds captions, but --num_beams is for drawing them" in capsys.readouterr().err
+
+
+def test_a_folder_without_captions_is_still_taken_for_a_model(materials, tmp_path, capsys):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("x")
+    assert run("score", tmp_path / "notes", "--data", materials.data, "--split", "val", "--bootstrap", 0) == 2
+    assert "add or repair config.json" in capsys.readouterr().err
 
 
 def test_other_models_are_not_compared(materials, models, tmp_path, capsys):

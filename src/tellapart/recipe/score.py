@@ -14,7 +14,7 @@ from tellapart.progress import bar
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
 from tellapart.recipe.questions import EXACT
-from tellapart.recipe.runs import Made, made, start_captioner
+from tellapart.recipe.runs import RECORD, Made, made, start_captioner
 from tellapart.recipe.score_options import DRAWING, ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
     from tellapart.captioning.summary import Summary
     from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.data.results import Results
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocol import NamedProtocol
     from tellapart.evaluation.rerank import Rerank, Together
@@ -41,6 +42,9 @@ UNREADABLE = "unreadable_images"
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
 
+OF_MODELS = ("config.json", "adapter_config.json", RECORD, "captioner")
+"""One of these is in every folder of a model or a run."""
+
 
 def _require_images(word: str, options: ScoreOptions, run: Made | None) -> None:
     if run is None and options.data is None:
@@ -52,7 +56,7 @@ def _require_images(word: str, options: ScoreOptions, run: Made | None) -> None:
 
 def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
     """Raise where captions that are given would have to be drawn, or the file does not exist."""
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(f"{path} does not exist: name a run, a model or a file of captions.")
     draws = next((name for name in DRAWING if getattr(options, name) != getattr(ScoreOptions, name)), None)
     if draws is not None:
@@ -61,11 +65,23 @@ def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
         )
 
 
+def _captions_in(folder: Path) -> Results | None:
+    """The captions in a folder; none where it is not there, or is a captioner's, or has none."""
+    from tellapart.data.results import read_results
+
+    if not folder.is_dir() or any((folder / name).exists() for name in OF_MODELS):
+        return None
+    try:
+        return read_results(folder)
+    except UsageError:
+        return None
+
+
 def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
     """The scores of the captioner or the file.
 
     Args:
-        word: a run, a model or a file of captions.
+        word: a run, a model, or a file or folder of captions.
         options: how.
         run: what fills in the options that are null; None asks the run that ``word`` names.
 
@@ -74,7 +90,9 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     """
     from tellapart.evaluation.protocol import named_protocol
 
-    path, given = Path(word), word.lower().endswith(FILES)
+    path = Path(word)
+    results = _captions_in(path)
+    given = results is not None or word.lower().endswith(FILES)
     if given:
         _refuse_to_draw(path, options)
         _require_images(word, options, run)
@@ -82,7 +100,10 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run, word=word, seen_by=_seeing(options), tell=False)
-    where, captions, left_out = fitting(path, where, options) if given else (_referenced(where, options), {}, "")
+    if given:
+        where, captions, left_out = fitting(path, where, options, results)
+    else:
+        where, captions, left_out = _referenced(where, options), {}, ""
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
 
@@ -355,8 +376,16 @@ def _referenced(where: Where, options: ScoreOptions) -> Where:
     return replace(where, dataset=CaptionDataset(kept, name=where.dataset.name))
 
 
-def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Mapping[str, str], str]:
+def fitting(
+    path: Path, where: Where, options: ScoreOptions, results: Results | None = None
+) -> tuple[Where, Mapping[str, str], str]:
     """The captions of a file by the data's ids, the images that they are of, and in words what was left out.
+
+    Args:
+        path: of the file.
+        where: the images.
+        options: what may be left out.
+        results: what is in the file, if it has been read.
 
     Raises:
         UsageError: the file is missing, broken or of another form, or, unless they may be left out, captions and images do
@@ -366,7 +395,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Map
     from tellapart.data.results import read_results
     from tellapart.evaluation.matching import count_of, match
 
-    results = read_results(path)
+    results = results or read_results(path)
     compared = any(where.whole.references.values())  # else there are none to be lacked
     matched, readable = match(results, where.whole, compared=compared), where.dataset.position
     extra = len(matched.extra)
