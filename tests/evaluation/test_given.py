@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tellapart
+from pictures import images
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import EncodedImage
+from tellapart.data.load import load_dataset
 from tellapart.data.results import Result, Results
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
@@ -178,6 +181,41 @@ def test_files_with_one_name_are_not_guessed_at():
     )
     rows = [Result("says", file="1.jpg"), Result("says", file="elsewhere/2.jpg")]
     assert own_ids(rows, data) == (["1.jpg", "id2"], True)
+
+
+ALBUM = ("0.png", "1.png", "sub/0.png", "sub/1.png")
+
+
+@pytest.fixture
+def album(tmp_path) -> Path:
+    """Pictures with the same names in a folder and in one below it."""
+    (tmp_path / "album" / "sub").mkdir(parents=True)
+    for name, picture in zip(ALBUM, images(4), strict=True):
+        picture.save(tmp_path / "album" / name)
+    return tmp_path / "album"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("form", ["table", "ids", "sidecars"])
+def test_captions_of_a_folder_fit_it_though_names_repeat_below_it(form, moved, album, tmp_path, monkeypatch):
+    """As ``caption album`` writes them: ids are paths from where it was started, files absolute, sidecars below the folder."""
+    files = {
+        "table": [Result(name, f"album/{name}", str(album / name)) for name in ALBUM],
+        "ids": [Result(name, f"album/{name}") for name in ALBUM],
+        "sidecars": [Result(name, name.removesuffix(".png")) for name in ALBUM],
+    }
+    if moved:
+        album = album.rename(tmp_path / "photos")
+    assert own_ids(files[form], load_dataset(album)) == (list(ALBUM), True)
+    monkeypatch.chdir(album)
+    assert own_ids(files[form], load_dataset(".")) == (list(ALBUM), True)
+
+
+def test_captions_of_a_larger_folder_are_not_taken_for_images_of_the_same_name(album):
+    rows = [Result(name, f"album/{name}", str(album / name)) for name in ALBUM]
+    matched = match(Results("captions", rows), load_dataset(album / "sub"), compared=False)
+    assert dict(matched.captions) == {"0.png": "sub/0.png", "1.png": "sub/1.png"}
+    assert (matched.duplicates, matched.extra) == ([], ["album/0.png", "album/1.png"])
 
 
 def test_a_named_protocol_is_kept_to_or_refused():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.formats.ids import image_id
+from tellapart.data.images import ImageFile
 from tellapart.data.results import PackedRows, Result, Results
 from tellapart.errors import UsageError, quoted
 from tellapart.packed import Keyed, Texts
@@ -151,21 +155,82 @@ def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[Sequenc
     """The id in the references of each caption's image, and whether file names gave it.
 
     Ids are compared first. If none is known, files are: by name without ending, or by the number in COCO's names
-    (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. A caption of no known image keeps
-    its own name.
+    (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. Of images with one name, that counts
+    whose folders agree the furthest, and of captions of an image those whose do. A caption of no known image keeps its own
+    name.
     """
     given = Texts.of(str(row.file if row.image_id is None else row.image_id) for row in rows)
-    position = references.positions()
-    if not position.keys().isdisjoint(given):
+    if not references.positions().keys().isdisjoint(given):
         return given, False
-    by_file: dict[str, list[str]] = {}
-    for example in references:
-        by_file.setdefault(str(image_id(Path(example.image.name))), []).append(example.id)
-    known = {name: name for name in position}
-    known |= {file: ids[0] for file, ids in by_file.items() if len(ids) == 1}
-    files = [str(image_id(Path(row.file or name))) for row, name in zip(rows, given, strict=True)]
-    found = [known.get(name, known.get(file)) for name, file in zip(given, files, strict=True)]
-    return [own or name for own, name in zip(found, given, strict=True)], any(found)
+    files = _Files(references)
+    found = [files.find(row.file or name) for row, name in zip(rows, given, strict=True)]
+    closest = dict[str, _Likeness]()
+    for one in found:
+        if one is not None:
+            closest[one.id] = max(one.likeness, closest.get(one.id, one.likeness))
+    own = [one.id if one is not None and one.likeness == closest[one.id] else None for one in found]
+    return [known or name for known, name in zip(own, given, strict=True)], any(own)
+
+
+class _Likeness(NamedTuple):
+    """How much two paths agree, the names of their files being alike.
+
+    Args:
+        shared: names at their ends.
+        below: names of the image's whole id, if the path ends in them; else 0.
+        ending: whether the files' endings are equal, too.
+    """
+
+    shared: int
+    below: int
+    ending: bool
+
+
+class _Found(NamedTuple):
+    likeness: _Likeness
+    id: str
+
+
+class _Files:
+    """The images of the references by the paths of their files."""
+
+    def __init__(self, references: CaptionDataset) -> None:
+        self._references, self._ids = references, references.positions()
+        self._places: dict[str, list[int]] = {}
+        for place, example in enumerate(references):
+            self._places.setdefault(_upwards(example.image.name)[0], []).append(place)
+
+    def find(self, path: str) -> _Found | None:
+        """The image with the name and the folders of a path; none where two agree with it alike."""
+        names = _upwards(path)
+        whole = [os.path.basename(path), *names[1:]]  # the name may have no ending, but a dot
+        known = next((tried for tried in (whole, names) if tried[0] in self._places), None)
+        if known is None:
+            number = next((name for name in (path, names[0]) if name in self._ids), None)
+            return None if number is None else _Found(_Likeness(1, 0, False), number)
+        found = sorted(self._compared(known, whole[0], place) for place in self._places[known[0]])
+        alike = len(found) > 1 and found[-1].likeness == found[-2].likeness
+        return None if alike else found[-1]
+
+    def _compared(self, names: Sequence[str], file: str, place: int) -> _Found:
+        example = self._references[place]
+        image = example.image
+        path = os.path.abspath(image.path) if isinstance(image, ImageFile) else image.name
+        own = _upwards(example.id)
+        below = len(own) if _shared(names, own) == len(own) else 0
+        return _Found(_Likeness(_shared(names, _upwards(path)), below, os.path.basename(path) == file), example.id)
+
+
+def _upwards(path: str) -> list[str]:
+    """The names of a path from its end: of the file without ending, or its number in COCO's names, then of its folders."""
+    *folders, file = path.replace(os.sep, "/").split("/")
+    return [str(image_id(Path(file))), *reversed(folders)]
+
+
+def _shared(names: Sequence[str], others: Sequence[str]) -> int:
+    """How many names agree from the first on."""
+    agree = map(eq, names, others)
+    return sum(takewhile(bool, agree))
 
 
 COPIED = 0.5
