@@ -211,6 +211,15 @@ def test_captions_of_a_folder_fit_it_though_names_repeat_below_it(form, moved, a
     assert own_ids(files[form], load_dataset(".")) == (list(ALBUM), True)
 
 
+def test_ids_of_shards_are_the_files_that_were_captioned(album):
+    """The files of a WebDataset are named by their places in it."""
+    rows = [Result(name, f"album/{name}", f"00000.tar/{place:09}.png") for place, name in enumerate(ALBUM)]
+    assert own_ids(rows, load_dataset(album)) == (list(ALBUM), True)
+    others = [Example(str(place), EncodedImage(b"", name), ("x",)) for place, name in enumerate(("0.png", "2.png"))]
+    rows = [Result("x", "run/7", "elsewhere/2.png"), Result("x", "photos/0.png", "1.tar/000000000.png")]
+    assert own_ids(rows, CaptionDataset(others, name="d")) == (["1", "0"], True)
+
+
 def test_captions_of_a_larger_folder_are_not_taken_for_images_of_the_same_name(album):
     rows = [Result(name, f"album/{name}", str(album / name)) for name in ALBUM]
     matched = match(Results("captions", rows), load_dataset(album / "sub"), compared=False)

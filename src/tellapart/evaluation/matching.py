@@ -154,16 +154,16 @@ def _twice(names: Sequence[str], places: np.ndarray, unknown: Mapping[str, int])
 def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[Sequence[str], bool]:
     """The id in the references of each caption's image, and whether file names gave it.
 
-    Ids are compared first. If none is known, files are: by name without ending, or by the number in COCO's names
-    (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. Of images with one name, that counts
-    whose folders agree the furthest, and of captions of an image those whose do. A caption of no known image keeps its own
-    name.
+    Ids are compared first. If none is known, files are, and ids as files, which those of a captioned folder are: by name
+    without ending, or by the number in COCO's names (``COCO_val2014_000000000042`` is 42); that number, or the name, may also
+    be the id. Of images with one name, that counts whose folders agree the furthest, and of captions of an image those whose
+    do. A caption of no known image keeps its own name.
     """
     given = Texts.of(str(row.file if row.image_id is None else row.image_id) for row in rows)
     if not references.positions().keys().isdisjoint(given):
         return given, False
     files = _Files(references)
-    found = [files.find(row.file or name) for row, name in zip(rows, given, strict=True)]
+    found = [files.closest([row.file or name, name]) for row, name in zip(rows, given, strict=True)]
     closest = dict[str, _Likeness]()
     for one in found:
         if one is not None:
@@ -211,6 +211,11 @@ class _Files:
         found = sorted(self._compared(known, whole[0], place) for place in self._places[known[0]])
         alike = len(found) > 1 and found[-1].likeness == found[-2].likeness
         return None if alike else found[-1]
+
+    def closest(self, paths: Iterable[str]) -> _Found | None:
+        """The image that agrees the furthest with one of some paths, of those that agree alike the first."""
+        found = [one for path in dict.fromkeys(paths) if (one := self.find(path)) is not None]
+        return max(found, key=lambda one: one.likeness, default=None)
 
     def _compared(self, names: Sequence[str], file: str, place: int) -> _Found:
         example = self._references[place]
