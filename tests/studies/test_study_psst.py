@@ -64,12 +64,12 @@ def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
         for point in study.grid("psst")
     }
     assert weights == {0.5}
-    assert [rate(study.tried("psst", point)[0]) for point in study.grid("psst")] == [1e-5, 3e-5, 1e-4, 3e-4]
+    assert [rate(study.tried("psst", point)[0]) for point in study.grid("psst")] == [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]
     assert list(study.curve("luo2018").values()) == [f"luo2018 ({value})" for value in (1, 4, 9, 30, 100)]
-    assert {rate(study.measured[name][0]) for name in study.curve("psst").values()} == {3e-4}
+    assert {rate(study.measured[name][0]) for name in study.curve("psst").values()} == {1e-3}
     assert {rate(study.measured[name][0]) for name in study.curve("reinforce_joint").values()} == {1e-5}
     assert study.grid("psst, rho 0.5") == []
-    assert rate(study.measured["psst, rho 0.5 (0.5)"][0]) == 3e-4
+    assert rate(study.measured["psst, rho 0.5 (0.5)"][0]) == 1e-3
     assert option(study.measured["psst, rho 0.5 (0.5)"][0].recipe, "objective.rho") == 0.5
 
 
