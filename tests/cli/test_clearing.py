@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tellapart.cli.main import main
+from tellapart.recipe.clearing import clear
 
 NAMES = (
     "runs/other/listener/weights",
@@ -85,8 +86,21 @@ def test_overwriting_removes_evaluations_and_logs_of_the_run_only(materials, tmp
     mine = put(folder)
     assert main(["train", recipe, "--overwrite_output_dir"]) == 0
     assert left(folder) == mine
-    assert not any(path.exists() for path in logs)
+    assert not any(path.exists() for path in (*logs, tracked / "1699.5"))
     assert all(json.loads((path / "metrics.json").read_text()) != "of the first run" for path in own)
+
+
+def test_the_logs_of_a_run_that_is_named_as_they_are_stay(tmp_path):
+    other = tmp_path / "runs" / "tellapart"
+    for name in ("run.json", "events.out.tfevents.1.host.1.0", "empty/"):
+        path = other / name
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+    clear(tmp_path)
+    assert sorted(path.name for path in other.iterdir()) == ["empty", "events.out.tfevents.1.host.1.0", "run.json"]
 
 
 def test_a_listener_that_no_run_made_is_not_replaced(listener_recipe, materials, tmp_path, capsys):

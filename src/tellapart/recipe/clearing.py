@@ -47,14 +47,21 @@ def clear(output_dir: Path, *results: str) -> None:
         output_dir: of the run.
         results: names of folders with what it made in the end.
     """
-    for path in written(output_dir, *results):
+    for path in list(written(output_dir, *results)):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    for folder in ("eval", "start/eval", "start", _TRACKER, _TRACKER.parent):
-        if (output_dir / folder).is_dir() and not any((output_dir / folder).iterdir()):
-            (output_dir / folder).rmdir()
+    logs = sorted((path for path in _logs(output_dir, "**") if path.is_dir()), reverse=True)
+    for folder in (*logs, *(output_dir / name for name in ("eval", "start/eval", "start", _TRACKER.parent))):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _logs(output_dir: Path, pattern: str) -> Iterator[Path]:
+    """What of TensorBoard's folder a pattern names; nothing where it is the folder of a run of that name."""
+    folder = output_dir / _TRACKER
+    return iter(()) if (folder / "run.json").exists() else folder.glob(pattern)
 
 
 def written(output_dir: Path, *results: str) -> Iterator[Path]:
@@ -74,9 +81,8 @@ def written(output_dir: Path, *results: str) -> Iterator[Path]:
     for folder in ("eval", "start/eval"):
         found = (output_dir / folder).glob("*")
         yield from (path for path in found if any((path / name).is_file() for name in FILES))
-    if not (output_dir / _TRACKER / "run.json").exists():  # a run of that name
-        for pattern in _OF_TRACKER:
-            yield from (output_dir / _TRACKER).rglob(pattern)
+    for pattern in _OF_TRACKER:
+        yield from _logs(output_dir, f"**/{pattern}")
 
 
 def check_unread(recipe: Recipe | ListenerRecipe, *results: str) -> None:
