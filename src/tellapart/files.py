@@ -37,6 +37,8 @@ def cache_dir() -> Path:
     return folder
 
 
+REVIEW = ".review.csv"
+"""Ending of the lists of captions to look at: written next to the captions, and not read as data with their folder."""
 _LONGEST_NAME = 255 - 10
 """Bytes that disks allow a file's name, less those that make it a temporary one."""
 

@@ -92,13 +92,9 @@ def test_overwriting_removes_evaluations_and_logs_of_the_run_only(materials, tmp
 
 def test_the_logs_of_a_run_that_is_named_as_they_are_stay(tmp_path):
     other = tmp_path / "runs" / "tellapart"
-    for name in ("run.json", "events.out.tfevents.1.host.1.0", "empty/"):
-        path = other / name
-        if name.endswith("/"):
-            path.mkdir()
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("{}")
+    (other / "empty").mkdir(parents=True)
+    for name in ("run.json", "events.out.tfevents.1.host.1.0"):
+        (other / name).write_text("{}")
     clear(tmp_path)
     assert sorted(path.name for path in other.iterdir()) == ["empty", "events.out.tfevents.1.host.1.0", "run.json"]
 

@@ -41,7 +41,7 @@ _OF_DATA = re.compile(r"(data|evaluation|unlabelled)\.path$|.*\.(images|features
 
 
 def clear(output_dir: Path, *results: str) -> None:
-    """Remove what a run has written; anything else in the folder stays, also a model card in somebody's own words.
+    """Remove what a run has written. Anything else in the folder stays, such as a model card that a person has written.
 
     Args:
         output_dir: of the run.

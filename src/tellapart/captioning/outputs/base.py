@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.formats.ids import as_number, image_id
-from tellapart.files import remove_half_written
+from tellapart.files import REVIEW, remove_half_written
 
 
 class Output(ABC):
@@ -29,7 +29,7 @@ class Output(ABC):
         named = Path(os.path.abspath(place))  # the folder where we are, for one, has no name in "."
         beside = named.parent if place.name in ("", "..") else place.parent
         self.work = beside / f"{named.name}.work"
-        self.review = beside / f"{named.name}.review.csv"
+        self.review = beside / f"{named.name}{REVIEW}"
 
     @property
     def page(self) -> Path:

@@ -13,7 +13,7 @@ from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.video import KEY_FRAME, is_video
 from tellapart.errors import UsageError
-from tellapart.files import remove_half_written, write_bytes
+from tellapart.files import REVIEW, remove_half_written, write_bytes
 
 Existing = Literal["keep", "overwrite", "append", "backup"]
 
@@ -33,7 +33,7 @@ class Sidecars(Output):
         super().__init__(place)
         self.extension, self.existing, self.mirrored = extension, existing, mirrored
         self.work = place / "captions.work"
-        self.review = place / "captions.review.csv"
+        self.review = place / f"captions{REVIEW}"
 
     def target(self, item: Item) -> Path:
         """The sidecar of an image."""

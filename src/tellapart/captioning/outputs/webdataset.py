@@ -20,7 +20,7 @@ from tellapart.data.formats.carry import suffix_of
 from tellapart.data.images import ImageError, PackedImage
 from tellapart.data.tars import is_tar, members_within, reading_tar
 from tellapart.errors import UsageError
-from tellapart.files import beside, remove_half_written, write_text
+from tellapart.files import REVIEW, beside, remove_half_written, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class WebDataset(Output):
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        self.review = place / "captions.review.csv"
+        self.review = place / f"captions{REVIEW}"
         self._left_out = 0
 
     def exists(self) -> bool:

@@ -41,12 +41,11 @@ from tellapart.data.formats.splits import UNNAMED, in_order, split_in
 from tellapart.data.parquet import PATH, Columns, ParquetImage, columns_of, rows_of
 from tellapart.data.tars import is_tar
 from tellapart.errors import UsageError
+from tellapart.files import REVIEW
 from tellapart.packed import Texts
 
 METADATA = "metadata"
 """Stem of the tables that other formats read."""
-REVIEW = ".review.csv"
-"""Ending of the lists of captions to look at, which ``tellapart caption`` writes next to the captions."""
 
 
 class _Table(ReadOnly):
