@@ -20,6 +20,7 @@ from training_toys import KILLED_OPTIONS, Toy, digest, mortal, toy_config, toy_d
 
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints
+from tellapart.run_files import STATE_FILE
 from tellapart.training import checkpoint
 from tellapart.training.loop import train
 
@@ -185,7 +186,7 @@ def test_a_run_killed_behind_its_last_checkpoint_is_completed(tmp_path, monkeypa
     write = checkpoint.write_json
 
     def killed(path, value, **how):
-        if path == tmp_path / "cut" / checkpoint.STATE and value["step"] == 4:
+        if path == tmp_path / "cut" / STATE_FILE and value["step"] == 4:
             raise KeyboardInterrupt
         write(path, value, **how)
 
@@ -196,7 +197,7 @@ def test_a_run_killed_behind_its_last_checkpoint_is_completed(tmp_path, monkeypa
     assert list(checkpoints(tmp_path / "cut")) == [2, 3, 4]
     trained(tmp_path / "cut", **options, resume_from_checkpoint="last")
     assert list(checkpoints(tmp_path / "cut")) == [3, 4]
-    ours, theirs = (json.loads((tmp_path / name / checkpoint.STATE).read_text()) for name in ("cut", "whole"))
+    ours, theirs = (json.loads((tmp_path / name / STATE_FILE).read_text()) for name in ("cut", "whole"))
     assert ours.pop("config").keys() == theirs.pop("config").keys()
     assert ours == theirs
 

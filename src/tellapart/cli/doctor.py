@@ -120,7 +120,8 @@ def _tell_run(folder: Path) -> bool:
     """Print what the log of a run shows; whether something is wrong at its end."""
     from tellapart.evaluation.alarms import find_alarms, held_against_nothing
     from tellapart.evaluation.report.record import read_record
-    from tellapart.evaluation.report.runs import LOG_FILE, read_curves
+    from tellapart.evaluation.report.runs import read_curves
+    from tellapart.run_files import LOG_FILE
 
     log = folder / LOG_FILE
     if not folder.exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import table
+from tellapart.run_files import RECORD_FILE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tellapart.recipe.sections import ListenerSection
     from tellapart.training.memory import PartMemory
 
-WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
+WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", RECORD_FILE)
 """Files that a captioner's folder with weights has one of."""
 
 DEVICES = (2, 4, 8)

@@ -11,12 +11,11 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.alarms import Curve
-from tellapart.evaluation.report.runs import LOG_FILE
 from tellapart.files import checkpoints
+from tellapart.run_files import LOG_FILE, STATE_FILE
 from tellapart.verdicts.rules import EVAL_PREFIX, NON_FINITE
 
 EVENTS = "events.out.tfevents*"
-STATE = "trainer_state.json"
 
 _VERL = {
     "critic/rewards/mean": "reward",
@@ -96,7 +95,7 @@ def _entries(path: Path) -> Iterable[Entry] | None:
         return _tensorboard(path)
     try:
         text = path.read_text(encoding="utf-8")
-        if path.name == STATE:
+        if path.name == STATE_FILE:
             return [(int(row["step"]), row) for row in json.loads(text)["log_history"]]
         if path.suffix == ".jsonl":
             return list(_lines(text)) or None
@@ -107,9 +106,9 @@ def _entries(path: Path) -> Iterable[Entry] | None:
 
 def _in_folder(folder: Path) -> Path | None:
     """The log of a folder: a state, the last checkpoint's state, a tensorboard file below, or lines of verl."""
-    if (folder / STATE).is_file():
-        return folder / STATE
-    states = [file for checkpoint in checkpoints(folder).values() if (file := checkpoint / STATE).is_file()]
+    if (folder / STATE_FILE).is_file():
+        return folder / STATE_FILE
+    states = [file for checkpoint in checkpoints(folder).values() if (file := checkpoint / STATE_FILE).is_file()]
     events = sorted(folder.rglob(EVENTS), key=lambda file: (file.stat().st_mtime, file.name))
     lines = [file for file in sorted(folder.glob("*.jsonl")) if _entries(file) is not None]
     return next((found[-1] for found in (states, lines, events) if found), None)

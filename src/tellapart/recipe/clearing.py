@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints
 from tellapart.listeners.kinds import FOLDER
+from tellapart.run_files import LOG_FILE, NONFINITE_FILE, RECORD_FILE, STATE_FILE
 
 if TYPE_CHECKING:
     from tellapart.recipe.listener import ListenerRecipe
@@ -20,17 +21,17 @@ RECIPE_FILE = "recipe.yaml"
 SKIPPED_FILE = "skipped_images.txt"
 
 RUN_FILES = (
-    "run.json",
-    "metrics.jsonl",
-    "trainer_state.json",
-    "nonfinite.json",
+    RECORD_FILE,
+    LOG_FILE,
+    STATE_FILE,
+    NONFINITE_FILE,
     RECIPE_FILE,
     SKIPPED_FILE,
     "report.html",
 )
 
 _SELECTED = ("best", "best-before-*")
-_PARTS = ("trainer_state.json", "captioner", FOLDER, "own_listener")
+_PARTS = (STATE_FILE, "captioner", FOLDER, "own_listener")
 """What a checkpoint has, or one that somebody has taken something out of."""
 
 _TRACKER = Path("runs") / "tellapart"
@@ -61,7 +62,7 @@ def clear(output_dir: Path, *results: str) -> None:
 def _logs(output_dir: Path, pattern: str) -> Iterator[Path]:
     """What of TensorBoard's folder a pattern names; nothing where it is the folder of a run of that name."""
     folder = output_dir / _TRACKER
-    return iter(()) if (folder / "run.json").exists() else folder.glob(pattern)
+    return iter(()) if (folder / RECORD_FILE).exists() else folder.glob(pattern)
 
 
 def written(output_dir: Path, *results: str) -> Iterator[Path]:

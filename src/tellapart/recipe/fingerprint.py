@@ -17,6 +17,7 @@ from tellapart.files import with_weights, write_text
 from tellapart.recipe.flags import flat_rewards, full_name
 from tellapart.recipe.options import plain
 from tellapart.recipe.schema import GIVEN, REWARD, Schema
+from tellapart.run_files import RECORD_FILE, STATE_FILE
 
 if TYPE_CHECKING:
     from tellapart.recipe.listener import ListenerRecipe
@@ -326,7 +327,7 @@ def digest(path: Path) -> str:
         _read(path, hashed)
         return hashed.hexdigest()[:24]
     folder = _weights(path)
-    measured = {folder / "eval", folder / "start"} if (folder / "trainer_state.json").is_file() else set()
+    measured = {folder / "eval", folder / "start"} if (folder / STATE_FILE).is_file() else set()
     files = (found for found in _files(folder) if found.name != "optimizer.pt")
     for file in (found for found in files if not measured & set(found.parents)):  # a checkpoint may have been scored
         hashed.update(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}\n".encode(errors="surrogateescape"))
@@ -337,7 +338,7 @@ def digest(path: Path) -> str:
 
 def _weights(folder: Path) -> Path:
     """Of a run the checkpoint that is read, since its logs and measurements may still change."""
-    if not (folder / "run.json").is_file():
+    if not (folder / RECORD_FILE).is_file():
         return folder
     return next((place for place in with_weights(folder) if place.is_dir()), folder)
 

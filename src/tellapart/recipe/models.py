@@ -26,6 +26,7 @@ from tellapart.recipe.runs import recorded_recipe, start_captioner
 from tellapart.recipe.sections import CaptionerSection, MatcherSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
+from tellapart.run_files import RECORD_FILE
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
         raise UsageError(f"{name} is a captioner to train, without weights yet: train it, and name its run.")
     if (folder / CAPTIONER).is_dir():
         return folder / CAPTIONER
-    if not (folder / "run.json").is_file():
+    if not (folder / RECORD_FILE).is_file():
         return name
     found = trained_part(folder, CAPTIONER)
     if found is not None:
@@ -305,7 +306,7 @@ def listener_folder(path: str, *, size: str = "full") -> str | Path:
     if is_world(path):
         return build_stage(path, size)
     found, run = trained_folder(path), Path(path).expanduser()
-    if found == path and (run / "run.json").is_file() and trained_part(run, CAPTIONER) is not None:
+    if found == path and (run / RECORD_FILE).is_file() and trained_part(run, CAPTIONER) is not None:
         raise UsageError(
             f"{path} is a run of train, which holds a captioner: name a run of train-listener, or a model."
         )

@@ -18,6 +18,7 @@ from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.recipe.clearing import RECIPE_FILE, RUN_FILES, SKIPPED_FILE, check_unread, clear
 from tellapart.recipe.schema import TRAINING
+from tellapart.run_files import LOG_FILE, NONFINITE_FILE, RECORD_FILE, STATE_FILE
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 AnyRecipe = TypeVar("AnyRecipe", "Recipe", "ListenerRecipe")
 
-_ENDED = ("nonfinite.json", "trainer_state.json", FOLDER)
+_ENDED = (NONFINITE_FILE, STATE_FILE, FOLDER)
 """What is in a run's folder after its first checkpoint, also when somebody has removed its checkpoints."""
 
 _MEASURED = ("captioner", "own_listener")
@@ -113,7 +114,7 @@ def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData
     from tellapart.recipe.fingerprint import contents_of, measured_by
     from tellapart.training.loop import train as loop
 
-    about = recipe.training.output_dir / "run.json"
+    about = recipe.training.output_dir / RECORD_FILE
     before = about.read_bytes() if about.is_file() else b""
     written = about.with_name(RECIPE_FILE)
     contents, measured = contents_of(recipe) if is_main() else {}, measured_by(recipe)
@@ -244,7 +245,7 @@ def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
         return True
     if resumes or (step_of(output_dir / "best") or 0) > 0:
         return False
-    return not any(line.get("step") != 0 for line in read_lines(output_dir / "metrics.jsonl"))
+    return not any(line.get("step") != 0 for line in read_lines(output_dir / LOG_FILE))
 
 
 def _without_folder(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,10 +326,10 @@ def _difference(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any]) -> s
 
 def recorded(output_dir: Path) -> dict[str, Any] | None:
     """The recipe of the run in a folder, empty if it is unknown; None if there is no run."""
-    if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
+    if not any((output_dir / name).exists() for name in (RECORD_FILE, LOG_FILE)):
         return {} if any(output_dir.glob("checkpoint-*")) else None
     try:
-        found = read_json(output_dir / "run.json")["recipe"]
+        found = read_json(output_dir / RECORD_FILE)["recipe"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     whole = isinstance(found, dict) and isinstance(found.get(TRAINING, {}), dict)  # else somebody changed it

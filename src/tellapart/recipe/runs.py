@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from tellapart.errors import UsageError, quoted, reason_of
 from tellapart.files import read_object
 from tellapart.recipe.sections import DataSection, EvaluationSection, ListenerSection, OwnListenerSection
+from tellapart.run_files import RECORD_FILE
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,6 @@ class Made:
     """Whether its reward asks a matcher."""
 
 
-RECORD = "run.json"
-
 _SECTIONS = ("captioner", "data", "listener", "evaluation", "own_listener", "matcher")
 """Parts of a recipe that commands read of a run."""
 
@@ -37,7 +36,7 @@ def run_of(folder: Path) -> Path:
     """The run that a checkpoint, such as ``runs/x/checkpoint-240`` or ``runs/x/best``, is of; any other folder itself."""
     place = folder.expanduser()
     checkpoint = place.name == "best" or re.fullmatch(r"checkpoint-\d+", place.name) is not None
-    return place.parent if checkpoint and not (place / RECORD).is_file() else folder
+    return place.parent if checkpoint and not (place / RECORD_FILE).is_file() else folder
 
 
 def recorded_recipe(run: Path) -> dict[str, Any]:
@@ -47,7 +46,7 @@ def recorded_recipe(run: Path) -> dict[str, Any]:
         UsageError: the file was changed since.
     """
     run = run_of(run)
-    recipe = read_object(run / RECORD).get("recipe") or {}
+    recipe = read_object(run / RECORD_FILE).get("recipe") or {}
     parts = [recipe.get(name) for name in _SECTIONS if name in recipe] if isinstance(recipe, dict) else [recipe]
     if not all(isinstance(part, dict) or part is None for part in parts):
         raise _changed(run, "a part of its recipe is not a mapping")
@@ -85,7 +84,7 @@ def made(run: Path) -> Made | None:
 
 def _changed(run: Path, reason: str) -> UsageError:
     return UsageError(
-        f"{run / RECORD} is not as a training wrote it ({reason}): restore it, or name the captioner's folder."
+        f"{run / RECORD_FILE} is not as a training wrote it ({reason}): restore it, or name the captioner's folder."
     )
 
 

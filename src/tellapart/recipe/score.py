@@ -14,9 +14,10 @@ from tellapart.progress import bar
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
 from tellapart.recipe.questions import EXACT
-from tellapart.recipe.runs import RECORD, Made, made, start_captioner
+from tellapart.recipe.runs import Made, made, start_captioner
 from tellapart.recipe.score_options import DRAWING, ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
+from tellapart.run_files import RECORD_FILE
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
@@ -42,7 +43,7 @@ UNREADABLE = "unreadable_images"
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
 
-OF_MODELS = ("config.json", "adapter_config.json", RECORD, "captioner")
+OF_MODELS = ("config.json", "adapter_config.json", RECORD_FILE, "captioner")
 """One of these is in every folder of a model or a run."""
 
 

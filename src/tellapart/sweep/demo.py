@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tellapart.run_files import LOG_FILE
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.tasks import Task
@@ -84,4 +85,4 @@ def _view(study: Study, name: str, task: Task) -> RunView:
     record = read_record(task.folder)
     if record is not None and point == "last":
         record = replace(record, selected={})  # the page must not call this point the selected one
-    return RunView(name, result, curves=read_curves(task.folder / "metrics.jsonl"), record=record)
+    return RunView(name, result, curves=read_curves(task.folder / LOG_FILE), record=record)

@@ -17,6 +17,7 @@ from types import FrameType
 
 from tellapart.errors import UsageError
 from tellapart.progress import bar
+from tellapart.run_files import LOG_FILE
 
 POLL_SECONDS = 0.5
 
@@ -69,7 +70,7 @@ class Job:
         if self.done():
             return self.size
         try:
-            lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            lines = (self.folder / LOG_FILE).read_text(encoding="utf-8").splitlines()
         except OSError:
             return 0
         for line in reversed(lines):  # the newest line may be half written

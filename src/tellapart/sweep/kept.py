@@ -19,10 +19,10 @@ from tellapart.files import beside
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
 from tellapart.recipe.fingerprint import NOTED
+from tellapart.run_files import LOG_FILE
 from tellapart.sweep.notes import NOTES
 from tellapart.sweep.records import DONE_FILE
 from tellapart.sweep.tasks import (
-    LOG_FILE,
     MEASURED,
     POINTS,
     SECONDS_FILE,

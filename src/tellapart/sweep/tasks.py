@@ -17,6 +17,7 @@ from tellapart.files import read_json, write_json
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
 from tellapart.recipe.fingerprint import NOTED, note_content
+from tellapart.run_files import LOG_FILE
 from tellapart.sweep.jobs import Job, run_jobs
 from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
 from tellapart.sweep.trainings import (
@@ -43,7 +44,7 @@ MEASURED = "measured"
 SECONDS_OF_ALL = "seconds/all"
 """Key of the seconds of all steps, in the log of a training that is kept without its steps."""
 
-ASKED_FILE, TRAINED_FILE, SECONDS_FILE, LOG_FILE = "asked.json", "trained.json", "seconds.json", "metrics.jsonl"
+ASKED_FILE, TRAINED_FILE, SECONDS_FILE = "asked.json", "trained.json", "seconds.json"
 
 
 def read_done(file: Path) -> dict[str, tuple[str, int]]:

@@ -28,6 +28,7 @@ from tellapart.files import (
     remove_half_written,
     write_json,
 )
+from tellapart.run_files import LOG_FILE, NONFINITE_FILE, RECORD_FILE, STATE_FILE
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.training.optim import Optimizer
@@ -35,7 +36,6 @@ from tellapart.training.sharded_checkpoint import finite, read_shards, write_sha
 from tellapart.training.sharding import Shards
 from tellapart.training.state import State, state_of
 
-STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 SHARDS = "shards"
 """Folder of what learns and its optimiser states in a run with ``training.shard``, in place of ``optimizer.pt``: files of
@@ -43,7 +43,7 @@ safetensors, of which each holds what one process held."""
 WEIGHTS = "model.safetensors"
 RESTARTS = "TORCHELASTIC_MAX_RESTARTS"
 """Variable in which torchrun says how often it starts the processes again."""
-FILES = ("run.json", "metrics.jsonl", STATE, "nonfinite.json")
+FILES = (RECORD_FILE, LOG_FILE, STATE_FILE, NONFINITE_FILE)
 """What the loop writes next to the checkpoints."""
 
 # Options that may differ on resuming without a word: they do not touch what is computed.
@@ -90,7 +90,7 @@ def save(folder: Path, optimizer: Optimizer, state: State) -> None:
             (temporary / part).mkdir()
             _save_part(module, temporary / part)
         torch.save(optimizer.state(), temporary / OPTIMIZER)
-        write_json(temporary / STATE, vars(state))
+        write_json(temporary / STATE_FILE, vars(state))
 
 
 def save_together(
@@ -121,7 +121,7 @@ def save_together(
                     (temporary / part).mkdir()
                     _save_part(module, temporary / part)
         if devices.is_main:
-            write_json(temporary / STATE, vars(state))
+            write_json(temporary / STATE_FILE, vars(state))
 
 
 @contextmanager
@@ -207,9 +207,9 @@ def read_state(folder: Path) -> State:
             f"resume_from_checkpoint={str(folder)!r} does not exist: name a checkpoint-N folder, or 'last'."
         )
     try:
-        state = state_of(read_json(folder / STATE))
+        state = state_of(read_json(folder / STATE_FILE))
     except (OSError, ValueError, TypeError) as error:
-        raise _incomplete(folder, f"{STATE} cannot be read: {reason_of(error)}") from error
+        raise _incomplete(folder, f"{STATE_FILE} cannot be read: {reason_of(error)}") from error
     if not (folder / OPTIMIZER).is_file() and not (folder / SHARDS).is_dir():
         raise _incomplete(folder, f"it lacks {OPTIMIZER}")
     return state
@@ -443,7 +443,7 @@ def catch_up(config: TrainConfig, state: State) -> None:
         state: of the checkpoint that the run resumes from.
     """
     if state.step in checkpoints(config.output_dir):
-        write_json(config.output_dir / STATE, vars(replace(state, config=config.to_dict())), durable=True)
+        write_json(config.output_dir / STATE_FILE, vars(replace(state, config=config.to_dict())), durable=True)
         prune(config.output_dir, config.save_total_limit)
 
 

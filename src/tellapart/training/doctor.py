@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.files import checkpoints, write_json
+from tellapart.run_files import NONFINITE_FILE
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
 from tellapart.training.selection import Best
@@ -111,7 +112,7 @@ def refuse(
         output_dir: of the run.
         writes: whether this process writes the file.
     """
-    path = output_dir / "nonfinite.json"
+    path = output_dir / NONFINITE_FILE
     if writes:
         values = {name: value if np.isfinite(value) else str(value) for name, value in figures.items()}
         write_json(path, {"step": step, "logs": values, "ids": list(ids)})

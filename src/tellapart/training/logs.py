@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tellapart.files import read_text, to_disk, write_text
 from tellapart.progress import Bar, bar
+from tellapart.run_files import LOG_FILE
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.verdicts.rules import EVAL_PREFIX
@@ -98,7 +99,7 @@ class RunLog:
     """
 
     def __init__(self, config: TrainConfig, devices: Devices, step: int, *, evaluates: bool = False) -> None:
-        self._path, self._devices = config.output_dir / "metrics.jsonl", devices
+        self._path, self._devices = config.output_dir / LOG_FILE, devices
         self._bar: Bar | None = None
         self.history = [
             line

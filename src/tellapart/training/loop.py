@@ -17,6 +17,7 @@ from tellapart.data.loader import Cut, TrainingData
 from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, write_json
+from tellapart.run_files import RECORD_FILE, STATE_FILE
 from tellapart.training import checkpoint
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
@@ -168,7 +169,7 @@ class _Training:
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
-            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
+            write_json(config.output_dir / RECORD_FILE, describe(fresh, state.step, total, recipe), durable=True)
             checkpoint.catch_up(config, state)
         unevaluated = state.unevaluated and config.evaluates_after(state.step, total)
         log = RunLog(config, devices, state.step, evaluates=unevaluated)
@@ -385,7 +386,7 @@ class _Training:
             raise
         # Without a checkpoint there is nothing to resume from, and a run that is killed begins anew.
         if self.devices.is_main and (name != "best" or checkpoints(self.config.output_dir)):
-            write_json(self.config.output_dir / checkpoint.STATE, vars(state), durable=True)
+            write_json(self.config.output_dir / STATE_FILE, vars(state), durable=True)
         self.devices.wait()
 
     def _write_checkpoint(self, folder: Path, state: State) -> None:

@@ -18,10 +18,11 @@ from tellapart.evaluation.card.loading import is_adapter, library, loading_code
 from tellapart.evaluation.columns import PART_PREFIXES, describe, main_columns
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.report.record import Record, mix, read_record
-from tellapart.evaluation.report.runs import LOG_FILE, START_FOLDER, Curve, RunView, read_curves, read_run
+from tellapart.evaluation.report.runs import START_FOLDER, Curve, RunView, read_curves, read_run
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
 from tellapart.files import trained_part, write_text
 from tellapart.objectives import METHODS
+from tellapart.run_files import LOG_FILE
 
 # What is known to be wrong with a captioner, in words.
 

@@ -10,9 +10,7 @@ from typing import Any
 from tellapart.files import read_object
 from tellapart.objectives import METHODS
 from tellapart.rewards import REWARDS
-
-RECORD_FILE = "run.json"
-STATE_FILE = "trainer_state.json"
+from tellapart.run_files import RECORD_FILE, STATE_FILE
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from tellapart.evaluation.alarms import Alarm, find_alarms
 from tellapart.evaluation.report.record import Record, read_record
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult, find_result, folder_of
 from tellapart.files import read_text
+from tellapart.run_files import LOG_FILE
 
-LOG_FILE = "metrics.jsonl"
 START_FOLDER = "start"
 """Folder of a run that holds the evaluation of the model it began from."""
 

@@ -1,0 +1,10 @@
+"""Names of the files that a training writes into its folder."""
+
+RECORD_FILE = "run.json"
+"""What was trained, from what, and where it stands."""
+LOG_FILE = "metrics.jsonl"
+"""The log: one line for each step that is logged."""
+STATE_FILE = "trainer_state.json"
+"""The state of the trainer, as ``transformers.Trainer`` calls it; each checkpoint has its own."""
+NONFINITE_FILE = "nonfinite.json"
+"""What was not finite in the step that ended a training."""
