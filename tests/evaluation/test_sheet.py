@@ -132,6 +132,18 @@ def test_pools_as_csv_json_and_on_the_screen():
     assert "±" in console.file.getvalue()
 
 
+def test_a_metric_that_only_some_runs_of_a_pool_have_is_named_with_their_number():
+    views = [view("a", 0, 0), view("b", 1, 1), view("c", 2, 2)]
+    whole = pool_seeds(views).sheet()
+    assert "NOTE" not in whole.caption
+    metrics = {key: value for key, value in views[2].result.metrics.items() if key != "CIDEr"}
+    found = pool_seeds([*views[:2], replace(views[2], result=replace(views[2].result, metrics=metrics))])
+    for text in (found.sheet().to_markdown(), found.sheet().to_latex()):
+        assert "CIDEr of dico 2 of 3" in text
+        assert "BLEU-4 of dico" not in text
+    assert found.to_json()["protocol"] == whole.caption.splitlines()[-1]
+
+
 def test_rows_of_one_method_are_told_apart_by_what_differs():
     views = [view("a", 0, 0), view("b", 1, 1), view("c", 0, 2, beta=0.1), view("d", 1, 3, beta=0.1)]
     found = pool_seeds(views, start=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tellapart.evaluation.columns import all_columns, main_columns
+from tellapart.evaluation.columns import Column, all_columns, main_columns
 from tellapart.evaluation.compare import chosen_on, print_below
 from tellapart.evaluation.results import EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet, with_spread
@@ -58,19 +58,40 @@ class Pooled:
     def _results(self) -> list[EvaluationResult]:
         return [result for pool in self.pools for result in pool.results]
 
-    def caption(self) -> str:
-        """The meaning of the numbers, and how they were measured."""
+    def caption(self, columns: Sequence[Column] = ()) -> str:
+        """The meaning of the numbers, and how they were measured.
+
+        Args:
+            columns: metrics. Where some runs of a pool lack one, the text says how many have it.
+        """
         drawn = next((r for r in self._results if r.protocol.decoding), self._results[0])
         seeds = ", ".join(f"{pool.name} {len(pool.results)}" for pool in self.pools)
         meaning = f"Mean ± sample standard deviation over seeds (number of runs: {seeds})."
-        return "\n".join(filter(None, [meaning, chosen_on(self._results), drawn.protocol.line()]))
+        return "\n".join(
+            filter(None, [meaning, self._lacking(columns), chosen_on(self._results), drawn.protocol.line()])
+        )
+
+    def _lacking(self, columns: Sequence[Column]) -> str:
+        """The metrics that are means over some runs of a pool only."""
+        counted = [
+            (column, pool, sum(column.key in one.metrics for one in pool.results))
+            for column in columns
+            for pool in self.pools
+        ]
+        told = [
+            f"{column.label} of {pool.name} {count} of {len(pool.results)}"
+            for column, pool, count in counted
+            if 0 < count < len(pool.results)
+        ]
+        return f"NOTE: not all of these runs have every metric (runs that have it: {', '.join(told)})." if told else ""
 
     def sheet(self, *, every_metric: bool = False) -> Sheet:
         """The table."""
         keys = list(dict.fromkeys(key for result in self._results for key in result.metrics))
         columns = all_columns(keys) if every_metric else main_columns(keys)
         rows = [Row(pool.name, [pool.cell(column.key) for column in columns], len(pool.results)) for pool in self.pools]
-        return Sheet(columns, rows, self.caption(), self.caption())
+        caption = self.caption(columns)
+        return Sheet(columns, rows, caption, caption)
 
     def print(self, console: Console, *, every_metric: bool = False) -> None:
         """One row per metric, one column per pool."""
