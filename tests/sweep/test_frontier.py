@@ -15,6 +15,7 @@ from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
 from tellapart.metrics.curves import t_quantile
 from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
+from tellapart.sweep.frontier.examples import page_data
 from tellapart.sweep.frontier.picture import draw, panels_of
 from tellapart.sweep.frontier.readings import Reading, best_point, naturalness, recalls
 from tellapart.sweep.frontier.tables import fixed_readings, points_table, to_csv, verdict
@@ -117,6 +118,23 @@ def test_the_best_point_is_the_nearest_to_the_best_of_both(curves):
 def test_one_point_has_no_range_to_be_best_of(curves):
     alone = [replace(curves[0], points=curves[0].points[:1])]
     assert best_point(alone, "selected", "CIDEr", "judge_R@1") is None
+
+
+def test_a_point_is_compared_with_its_own_start_model_or_with_none(curves):
+    """Where a start model was not measured, or the knob chooses it, that of another training would be taken for it."""
+
+    def recall(*start):
+        changed = replace(curves[0], start=start)
+        told = page_data([changed], None, images=0)["curves"][0]["points"][0]["changes"]["selected"]
+        return told.get("judge_R@1", (None,))[0]
+
+    (one,) = curves[0].start
+    assert recall(one) == pytest.approx(statistics.fmean([52, 54, 50]))  # one of all seeds
+    other = replace(one, seed=2)
+    assert recall(one, other) == pytest.approx(51)  # that of seed 1 failed
+    better = replace(one.checkpoints["start"], metrics={**one.checkpoints["start"].metrics, "judge_R@1": 11.0})
+    assert recall(one, replace(one, checkpoints={"start": better}), other) == pytest.approx(50)
+    assert recall() is None
 
 
 def test_csv_has_a_row_per_evaluation(curves):

@@ -111,15 +111,21 @@ def _means(point: Point, checkpoint: str) -> dict[str, tuple[float, float | None
 
 def _changes(point: Point, checkpoint: str, start: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
     """Metric -> mean difference from the start model of the same seed, and half the width of its t-interval over seeds."""
-    by_seed = {training.seed: training for training in start}
     found: dict[str, list[float]] = {}
-    for training in point.trainings if start else ():
-        before = by_seed.get(training.seed, start[0]).checkpoints[START].metrics
+    for training in point.trainings:
+        before = _before(start, training.seed)
         after = training.checkpoints[checkpoint].metrics if checkpoint in training.checkpoints else {}
         for key in after.keys() & before.keys():
             if math.isfinite(after[key] - before[key]):
                 found.setdefault(key, []).append(after[key] - before[key])
     return {key: t_interval(each, CONFIDENCE) for key, each in found.items()}
+
+
+def _before(start: Sequence[Training], seed: int) -> dict[str, float]:
+    """What the start model of a seed, or of all seeds, scored; nothing where that is not known: it was not measured, or points
+    along the curve begin from different ones."""
+    own = [each.checkpoints[START].metrics for each in start if each.seed == seed or len(start) == 1]
+    return own[0] if own and all(metrics == own[0] for metrics in own) else {}
 
 
 def _training(training: Training, ids: Sequence[str]) -> dict[str, Any]:

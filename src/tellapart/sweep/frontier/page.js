@@ -110,7 +110,9 @@
     const name = checkpointOf(at), start = data.curves[at.curve].start;
     const caption = (label, text) => make("div", {}, make("dt", { textContent: label }),
       text ? make("dd", { dir: "auto", textContent: text }) : make("dd", {}, make("em", { textContent: text === "" ? "(empty)" : "(none)" })));
-    const same = start && start.trainings.find((other) => training && other.seed === training.seed) || (start && start.trainings[0]);
+    // None where the start model of this seed was not measured, or points along the curve begin from different ones.
+    const starts = start ? start.trainings.filter((other) => !training || other.seed === training.seed || start.trainings.length === 1) : [];
+    const same = at.point < 0 && training || starts.length === 1 && starts[0];
     const held = training && training.checkpoints[name];
     const lines = same ? [caption("start model", same.checkpoints.start.captions[place])] : [];
     if (at.point >= 0 && held) lines.push(caption(`this point, seed ${training.seed}`, held.captions[place]));
