@@ -7,6 +7,7 @@ import math
 import re
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from frontier_fakes import EVIL, curve, two_curves
@@ -14,6 +15,7 @@ from frontier_fakes import EVIL, curve, two_curves
 from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
 from tellapart.metrics.curves import t_quantile
+from tellapart.sweep.curves import PlannedCurve
 from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
 from tellapart.sweep.frontier.examples import page_data
 from tellapart.sweep.frontier.picture import draw, panels_of
@@ -135,6 +137,16 @@ def test_a_point_is_compared_with_its_own_start_model_or_with_none(curves):
     better = replace(one.checkpoints["start"], metrics={**one.checkpoints["start"].metrics, "judge_R@1": 11.0})
     assert recall(one, replace(one, checkpoints={"start": better}), other) == pytest.approx(50)
     assert recall() is None
+
+
+def test_a_start_model_that_a_knob_does_not_change_counts_once_a_seed(curves):
+    (one,) = curves[0].start
+    better = replace(one.checkpoints["start"], metrics={"judge_R@1": 11.0})
+    others = [one, replace(one, seed=1), replace(one, checkpoints={"start": better})]
+    tasks = [
+        SimpleNamespace(seed=x.seed, done=lambda: True, measured=lambda x=x: x.checkpoints) for x in [one, *others]
+    ]
+    assert PlannedCurve("", "", "", "captioner.lora.r", start=tasks).measured().start == tuple(others)
 
 
 def test_csv_has_a_row_per_evaluation(curves):

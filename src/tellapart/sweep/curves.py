@@ -53,8 +53,22 @@ class PlannedCurve:
             )
             for settings, tasks in self.points
         )
-        start = tuple(Training(task.seed, task.measured()) for task in self.start if task.done())
-        return Curve(self.label, self.method, self.recipe, self.knob, points, start)
+        start = [Training(task.seed, task.measured()) for task in self.start if task.done()]
+        return Curve(self.label, self.method, self.recipe, self.knob, points, _once(start))
+
+
+def _once(start: Sequence[Training]) -> tuple[Training, ...]:
+    """The start models without repeats: a knob such as the rank of an adapter changes its section, and not what they score, and
+    a seed that counts several times makes their spread too small."""
+    found: list[Training] = []
+    for one in start:
+        if all(other.seed != one.seed or _scores(other) != _scores(one) for other in found):
+            found.append(one)
+    return tuple(found)
+
+
+def _scores(training: Training) -> list[dict[str, float]]:
+    return [measured.metrics for measured in training.checkpoints.values()]
 
 
 class Planner:
