@@ -171,6 +171,23 @@ def test_a_retriever_that_one_result_lacks_does_not_part_them():
     require_comparable([bare, first])
 
 
+def test_a_result_that_lacks_a_model_hides_no_difference_between_two_others():
+    results = [toy_result(name, seed=seed) for seed, name in enumerate("abc")]
+    judges: list[dict[str, str]] = [{}, {"judge": "0123456789ab"}, {"judge": "ba9876543210"}]
+    apart = [
+        replace(one, protocol=replace(one.protocol, listeners=judge))
+        for one, judge in zip(results, judges, strict=True)
+    ]
+    with pytest.raises(UsageError, match=r"b and c were measured differently \(listeners "):
+        require_comparable(apart)
+    asked = [{}, {"QA": "x [1]"}, {"QA": "x [2]"}]
+    apart = [
+        replace(one, protocol=replace(one.protocol, measured_by=by)) for one, by in zip(results, asked, strict=True)
+    ]
+    with pytest.raises(UsageError, match=r"b and c were measured differently \(measured_by "):
+        require_comparable(apart)
+
+
 def test_given_captions_hide_no_difference_between_two_decodings():
     given = toy_result("human", seed=0, decoding=None)
     drawn = [toy_result("a", seed=1), toy_result("b", seed=2, decoding="beam 5")]

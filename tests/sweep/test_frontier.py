@@ -290,6 +290,14 @@ def test_what_was_measured_otherwise_is_refused(curves):
     point = replace(curves[1].points[0], trainings=(changed,))
     with pytest.raises(UsageError, match=r"dico and scst .* were measured differently \(decoding\)"):
         require_comparable([curves[0], replace(curves[1], points=(point,))])
+    judged, *rest = curves[1].points
+    bare = replace(other.checkpoints["last"], protocol=replace(protocol, decoding="greedy", listeners={}))
+    start = replace(curves[0].start[0], checkpoints={"start": bare})
+    judge = replace(protocol, decoding="greedy", listeners={"judge": "another"})
+    moved = replace(other, checkpoints={"last": replace(other.checkpoints["last"], protocol=judge)})
+    mixed = replace(curves[1], start=(), points=(replace(judged, trainings=(moved,)), *rest))
+    with pytest.raises(UsageError, match=r"measured differently \(listeners\)"):
+        require_comparable([replace(curves[0], start=(start,), points=()), mixed])
     with pytest.raises(UsageError, match="no training of the frontier was measured"):
         require_comparable([Curve("a", "dico", "a.yaml", None, ())])
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -273,19 +274,20 @@ def require_comparable(results: Sequence[EvaluationResult]) -> None:
     if not results:
         raise UsageError("no runs were given: name at least one evaluated run.")
     drawn = next((result for result in results if result.protocol.decoding), results[0])
-    for result in results:
-        fields = drawn.protocol.differences(result.protocol)
+    # Each with each: two may differ in a retriever or model that the first one lacks.
+    for one, other in combinations([drawn, *(result for result in results if result is not drawn)], 2):
+        fields = one.protocol.differences(other.protocol)
         if fields:
-            mine, other = vars(drawn.protocol).copy(), vars(result.protocol).copy()
-            for values in (mine, other):
+            mine, others = vars(one.protocol).copy(), vars(other.protocol).copy()
+            for values in (mine, others):
                 models = values["measured_by"]
-                values["measured_by"] = {m: models[m] for m in drawn.protocol.measured_otherwise(result.protocol)}
-            found = ", ".join(f"{f} {mine[f]!r} and {other[f]!r}" for f in fields)
+                values["measured_by"] = {m: models[m] for m in one.protocol.measured_otherwise(other.protocol)}
+            found = ", ".join(f"{f} {mine[f]!r} and {others[f]!r}" for f in fields)
             raise UsageError(
-                f"{drawn.name} and {result.name} were measured differently ({found}): evaluate both under one protocol."
+                f"{one.name} and {other.name} were measured differently ({found}): evaluate both under one protocol."
             )
-        if result.captions.keys() != drawn.captions.keys():
-            raise UsageError(f"{drawn.name} and {result.name} caption different images: evaluate both on one split.")
+        if other.captions.keys() != one.captions.keys():
+            raise UsageError(f"{one.name} and {other.name} caption different images: evaluate both on one split.")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -163,15 +164,19 @@ def require_comparable(curves: Sequence[Curve]) -> str:
     every = [(curve, measured) for curve in curves for measured in curve.all_measured()]
     if not every:
         raise UsageError("no training of the frontier was measured: see the failures above, and run it again.")
-    first_curve, first = every[0]
+    distinct: list[tuple[Curve, Measured]] = []
     for curve, measured in every:
-        fields = first.protocol.differences(measured.protocol)
+        if all(measured.protocol != other.protocol for _, other in distinct):
+            distinct.append((curve, measured))
+    # Each with each: two may differ in a retriever or model that the first one lacks.
+    for (one_curve, one), (other_curve, other) in combinations(distinct, 2):
+        fields = one.protocol.differences(other.protocol)
         if fields:
             raise UsageError(
-                f"{first_curve.label} and {curve.label} were measured differently ({', '.join(fields)}): measure them on "
+                f"{one_curve.label} and {other_curve.label} were measured differently ({', '.join(fields)}): measure them on "
                 "the same data, with the same decoding, retrievers and further models."
             )
-    return first.protocol.line()
+    return every[0][1].protocol.line()
 
 
 def write_curves(path: Path, curves: Sequence[Curve], further: Mapping[str, Any]) -> None:
