@@ -338,6 +338,22 @@ def test_broken_captions_are_one_sentence(content, sentence, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("given.csv", "image_id,caption\n1,a dog\n", "line 2 has"),
+        ("given.jsonl", '{"image_id": 1, "caption": "a dog"}\n', "line 1 has"),
+        ("given.json", '[{"image_id": 1, "caption": "a dog"}]', "row 1 has"),
+    ],
+)
+def test_a_caption_column_that_is_not_there_is_named(name, content, where, tmp_path, capsys):
+    path = tmp_path / name
+    path.write_text(content)
+    assert run("score", path, "--references", coco(tmp_path / "a.json"), "--caption_column", "alt") == 2
+    said = capsys.readouterr().err
+    assert said == f"error: {path}: {where} no column 'alt', only image_id, caption: name one of these.\n"
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--listener", "x"], "--listener does not go with --references"),

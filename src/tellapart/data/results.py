@@ -188,6 +188,8 @@ def _of_table(path: Path, rows: Iterable[tuple[str, Any]], caption_column: str |
         file = next((found[key] for key in IMAGE_COLUMNS if isinstance(found.get(key), str)), None)
         column = next((key for key in wanted if key in found), None)
         if (image_id is None and file is None) or column is None:
+            if caption_column is not None and found and column is None:
+                choose_column(row, caption_column, RESULT_COLUMNS, "--caption_column", f"{path}: {where}")
             lacks = "no image" if image_id is None and file is None else "no caption"
             raise UsageError(f"{path}: {where} names {lacks} ({str(row)[:80]}): {FORMS}.")
         if image_id is not None and (isinstance(image_id, bool) or not isinstance(image_id, int | str)):

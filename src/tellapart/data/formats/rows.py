@@ -38,8 +38,17 @@ def find_column(columns: Iterable[str], known: Sequence[str]) -> str | None:
     return next((spelt[name] for name in known if name in spelt), None)
 
 
-def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[str], option: str, path: Path) -> str:
+def choose_column(
+    columns: Iterable[str], wanted: str | None, known: Sequence[str], option: str, path: Path | str
+) -> str:
     """The column that was asked for, else the first of the known ones.
+
+    Args:
+        columns: the columns there are.
+        wanted: the one that was asked for.
+        known: usual names, the first preferred.
+        option: that names a column, for messages.
+        path: the table, or its row, for messages.
 
     Raises:
         UsageError: there is no such column.
