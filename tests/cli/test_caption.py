@@ -119,7 +119,7 @@ def test_a_resumed_run_does_not_give_a_replaced_file_the_caption_of_the_old_one(
     shutil.copy(next(name for name in before if before[name] != before[new]), new)
     code, _, remarks = caption(photos, *output)
     after = {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")}
-    assert (code, "captioned 1 images (9 before)" in remarks) == (0, True)
+    assert (code, "captioned 1 image (9 before)" in remarks) == (0, True)
     assert {name for name in before if before[name] != after[name]} == {new}
     assert after[new] == dict(line.split("\t") for line in caption(new)[1])[new]
 
@@ -334,7 +334,7 @@ def test_repaired_images_are_captioned_by_the_same_command(photos, tmp_path, cap
     assert caption(photos / "02.png")[0] == 2, "nothing worked"
     (photos / "02.png").write_bytes(whole)
     code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl")
-    assert (code, remarks.startswith("captioned 1 images (9 before)")) == (0, True)
+    assert (code, remarks.startswith("captioned 1 image (9 before)")) == (0, True)
     assert [Path(row["id"]).name for row in lines(tmp_path / "x.jsonl")] == [f"{n:02}.png" for n in range(10)]
     assert not (tmp_path / "x.jsonl.work").exists()
 

@@ -137,7 +137,7 @@ def test_captions_of_clips_resume_and_are_reviewed(clips: Path, tmp_path: Path, 
     (clips / "a.mp4").write_bytes(whole)
     code, said = run(capsys, *words, "--overwrite")
     assert code == 0
-    assert "captioned 1 images (2 before)" in said
+    assert "captioned 1 image (2 before)" in said
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["id"] for row in rows] == [str(clips / name) for name in ("a.mp4", "b.gif", "inner/c.mp4")]
     assert not (tmp_path / "captions.jsonl.work").exists()

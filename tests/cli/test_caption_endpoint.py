@@ -74,7 +74,7 @@ def test_a_stopped_run_asks_only_for_the_rest(photos, tmp_path, caption):
         assert "09.png has no caption (HTTP 422 not now)" in (tmp_path / "out.jsonl.review.csv").read_text()
         chat.always = {}
         code, _, remarks = caption(chat, photos, "--output", out, "--batch_by_size", "false")
-        assert (code, "captioned 1 images (11 before)" in remarks) == (0, True)
+        assert (code, "captioned 1 image (11 before)" in remarks) == (0, True)
     assert [row["caption"] for row in rows(out)] == [said(size) for size in SIZES]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 

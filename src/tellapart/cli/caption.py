@@ -47,6 +47,7 @@ from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
+from tellapart.evaluation.matching import count_of
 from tellapart.files import in_a_cell, require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection
@@ -332,7 +333,7 @@ def summary(progress: Progress, rows: Sequence[Row], listed: Output | None = Non
     """
     aside = [f"{progress.before} before"] if progress.before else []
     aside += [f"{progress.kept} kept"] if progress.kept else []
-    told = f"captioned {progress.drawn} images" + (f" ({', '.join(aside)})" if aside else "")
+    told = f"captioned {count_of(progress.drawn, 'image')}" + (f" ({', '.join(aside)})" if aside else "")
     told += f" at {progress.rate:.1f} images/s" if progress.rate else ""
     often = Counter(flag for _, caption in rows for flag in caption.flags)
     flagged = sum(bool(caption.flags) for _, caption in rows)
