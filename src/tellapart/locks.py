@@ -110,7 +110,8 @@ class Lock:
         lock.release()
         with suppress(OSError):  # what was made under the lock stays, with its folder
             for folder in self._made:
-                folder.rmdir()
+                with suppress(FileNotFoundError):  # its holder removed it
+                    folder.rmdir()
 
     def _refusal(self) -> TakenError:
         holder = read_object(self._owner)

@@ -222,7 +222,16 @@ def test_a_place_that_cannot_be_written_to(materials, tmp_path, fails):
     (tmp_path / "file").write_text("")
     words = ("--captioner", materials.captioner, "--num_beams", "1")
     said = fails("caption", materials.photos / "00.png", *words, "--output", tmp_path / "file" / "out.json")
-    assert said == f"{tmp_path / 'file'}: File exists: a file is in the way of a folder; choose another path."
+    place = tmp_path / "file" / "out.json"
+    assert said == f"--output {place} cannot be made, because {tmp_path / 'file'} is a file: choose another path."
+
+
+@pytest.mark.parametrize("out", ["jsonl", "webdataset"])
+def test_a_refused_command_leaves_no_folder_of_its_output(out, materials, tmp_path, fails):
+    place = tmp_path / "new" / ("captions.jsonl" if out == "jsonl" else "shards")
+    words = ("--captioner", materials.captioner, "--out", out, "--output", place)
+    assert "max_new_tokens" in fails("caption", materials.photos / "00.png", *words, "--max_new_tokens", "100000")
+    assert not (tmp_path / "new").exists()
 
 
 def test_scores_and_comparisons_of_what_does_not_fit(materials, tmp_path, fails):
