@@ -343,7 +343,7 @@ def test_features_of_broken_pictures_and_of_no_model(album, tmp_path, capsys):
     assert run("features", photos, *words, "--on_error", "skip", "--strict") == 2
     capsys.readouterr()
     assert run("features", photos, *words, "--pool", "grid") == 2
-    assert "holds features with pool 'mean', not 'grid'" in capsys.readouterr().err
+    assert "holds features with pool 'mean', not pool 'grid'" in capsys.readouterr().err
     assert run("features", photos, *words, "--pool", "grid", "--on_error", "skip", "--overwrite") == 0
     for path in photos.iterdir():
         path.write_bytes(b"no picture")

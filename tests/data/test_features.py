@@ -90,6 +90,12 @@ def test_other_features_are_not_mixed_in(tmp_path, changes):
     FeatureWriter(tmp_path, about(model="the same under another name"))
 
 
+def test_a_choice_that_was_not_made_is_told_in_words(tmp_path):
+    written(tmp_path, REGIONS)
+    with pytest.raises(UsageError, match="holds features with no frames, not frames 8: name another folder"):
+        FeatureWriter(tmp_path, about(frames=8))
+
+
 def test_what_a_kill_left_at_the_very_start_does_not_count(tmp_path):
     """The same command was refused: the folder held other files."""
     (tmp_path / ".features.json._partial").write_text("{")

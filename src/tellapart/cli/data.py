@@ -282,6 +282,8 @@ def _ids(title: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _groups(title: str, groups: Sequence[Group]) -> list[str]:
+    from tellapart.evaluation.matching import count_of
+
     if not groups:
         return []
     lines = []
@@ -291,7 +293,7 @@ def _groups(title: str, groups: Sequence[Group]) -> list[str]:
         lines.append(f"  {kind}: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}")
     if len(groups) > SHOWN_GROUPS:
         lines.append(f"  and {len(groups) - SHOWN_GROUPS} more groups: --output_dir lists them")
-    return [f"{title} ({len(groups)} groups):", *lines]
+    return [f"{title} ({count_of(len(groups), 'group')}):", *lines]
 
 
 def _first(splits: Mapping[str, Sequence[Example]]) -> list[str]:

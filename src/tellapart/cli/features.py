@@ -85,6 +85,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"features needs one data set or folder of images, not {len(words)} words: name it.")
     from tellapart.captioning.features import write_features
     from tellapart.data.features.store import About, FeatureStore
+    from tellapart.evaluation.matching import count_of
     from tellapart.recipe.models import device
 
     items = items_of(words[0], options)
@@ -106,7 +107,9 @@ def run(argv: Sequence[str]) -> int:
         overwrite=options.overwrite,
     )
     there = len(FeatureStore(options.output_dir))
-    say(f"{options.output_dir}: features of {there} images ({options.pool}, {width} wide), {computed} computed now")
+    say(
+        f"{options.output_dir}: features of {count_of(there, 'image')} ({options.pool}, {width} wide), {computed} computed now"
+    )
     return leave_out(errors.values(), len(items), strict=options.strict)
 
 

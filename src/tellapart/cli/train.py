@@ -115,8 +115,10 @@ def _help(argv: Sequence[str]) -> str:
 
 def _conclude(built: Built, done: Run) -> None:
     """Say where the run is and what its selected captioner scored."""
+    from tellapart.evaluation.matching import count_of
+
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
-    note(f"trained {done.step} steps: {done.selected}{selected}")
+    note(f"trained {count_of(done.step, 'step')}: {done.selected}{selected}")
     if done.best is not None and done.best.step == 0:
         note(
             f"note: that is the captioner before training: no later evaluation was better by {done.best.metric} and within "

@@ -84,10 +84,11 @@ def _help() -> str:
 
 def _conclude(done: Run) -> None:
     """Say where the selected listener is and what it reached."""
+    from tellapart.evaluation.matching import count_of
     from tellapart.listeners.kinds import FOLDER
 
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
-    note(f"trained {done.step} steps: {done.output_dir / FOLDER}{selected}")
+    note(f"trained {count_of(done.step, 'step')}: {done.output_dir / FOLDER}{selected}")
     step = done.step if done.best is None else done.best.step
     for line in [line for line in done.evaluations if line["step"] == step][-1:]:
         say("\n".join(f"{key.removeprefix('eval_')}: {value:.1f}" for key, value in line.items() if "eval_" in key))

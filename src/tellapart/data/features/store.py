@@ -260,6 +260,10 @@ def _require_same(there: About, here: About, path: Path) -> None:
     for key, value in asdict(there).items():
         if key != "model" and value != getattr(here, key):  # the same weights may have two names
             raise UsageError(
-                f"--output_dir {path} holds features with {key} {value!r}, not {getattr(here, key)!r}: name another folder, "
-                "or give --overwrite to compute all of them again."
+                f"--output_dir {path} holds features with {_shown(key, value)}, not {_shown(key, getattr(here, key))}: name "
+                "another folder, or give --overwrite to compute all of them again."
             )
+
+
+def _shown(key: str, value: object) -> str:
+    return f"no {key}" if value is None else f"{key} {value!r}"
