@@ -73,8 +73,9 @@ def test_hard_galleries_are_the_nearest_other_pictures():
 def test_copies_are_left_out_though_unit_norms_are_rounded():
     images = np.random.default_rng(0).normal(size=(30, 64)).astype(np.float32)
     images /= np.linalg.norm(images, axis=1, keepdims=True)
+    images[7] = 0  # an image without features
     found = nearest_images(np.concatenate([images, images]), 29)
-    assert not any(row % 30 in others % 30 for row, others in enumerate(found))
+    assert not any(row % 30 in others % 30 for row, others in enumerate(found) if row % 30 != 7)
 
 
 def test_a_caption_is_told_which_pictures_it_does_not_tell_apart():

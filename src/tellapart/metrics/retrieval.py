@@ -111,7 +111,8 @@ def nearest_images(images: np.ndarray, k: int, *, block: int = 512) -> np.ndarra
     """
     # Unit norms of float32 are off by more than copies may be, and half of the copies would stay in.
     images = np.array(images, np.float64)
-    images /= np.linalg.norm(images, axis=1, keepdims=True)
+    norms = np.linalg.norm(images, axis=1, keepdims=True)
+    images /= np.where(norms > 0, norms, 1.0)
     rows, _ = nearest_rows(images, images, k, own=np.arange(len(images)), same_above=1 - _SAME, block=block)
     return rows
 
