@@ -51,7 +51,7 @@ schema: $(VENV)/.stamp  ## Write recipes/schema.json, which editors complete rec
 # results without weights, which studies continue from; all passes each its own
 KEPT = $(if $(filter-out all,$(STUDY)), --kept studies/kept/$(subst -,_,$(STUDY)).tar.xz)
 
-study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name, for nlvr also DATA=folder; STUDY=all for all pages (world: about 40 minutes on 2 cores; others up to three hours)
+study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name, for nlvr also DATA=folder; STUDY=all for all pages (world: about 40 minutes on 2 cores; sharp: about ten hours)
 	$(BIN)/python studies/$(subst -,_,$(STUDY)).py --output_dir runs/study$(if $(DATA),/$(STUDY) --data $(DATA),$(KEPT)) --docs docs/results
 
 docs: $(VENV)/.stamp  ## Build the site in build/site

@@ -9,6 +9,8 @@ import pytest
 from evaluation_fakes import toy_result
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.compare import compare_results
+from tellapart.evaluation.protocol import joint_line
 from tellapart.evaluation.results import (
     CHOSE,
     EvaluationResult,
@@ -169,6 +171,16 @@ def test_a_retriever_that_one_result_lacks_does_not_part_them():
     bare = replace(second, protocol=replace(second.protocol, listeners={}))
     require_comparable([first, bare])
     require_comparable([bare, first])
+
+
+def test_the_line_of_several_results_names_the_models_that_only_later_ones_have():
+    results = [toy_result(name, seed=seed) for seed, name in enumerate("abc")]
+    plain = results[0].protocol.line()
+    assert compare_results(results, samples=10).protocol == plain
+    judged = replace(results[1].protocol, listeners={"own": "ba9876543210"}, measured_by={"QA": "x [1]"})
+    line = compare_results([results[0], replace(results[1], protocol=judged), results[2]], samples=10).protocol
+    assert "ties count against the caption, by judge = 0123456789ab, own = ba9876543210; QA by x [1]" in line
+    assert joint_line([judged, replace(judged, decoding=None)]) == judged.line()
 
 
 def test_a_result_that_lacks_a_model_hides_no_difference_between_two_others():

@@ -12,6 +12,7 @@ from tellapart.errors import printable
 from tellapart.evaluation.aggregate import BLEU, BLEU_ROUNDING, Aggregate
 from tellapart.evaluation.bootstrap import ROUNDING, p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
+from tellapart.evaluation.protocol import joint_line
 from tellapart.evaluation.results import CHOSE, EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet
 
@@ -64,7 +65,7 @@ class Comparison:
     @property
     def protocol(self) -> str:
         """How all of them were measured."""
-        return next((r for r in self.results if r.protocol.decoding), self.results[0]).protocol.line()
+        return joint_line([result.protocol for result in self.results])
 
     @property
     def keys(self) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.evaluation.columns import Column, all_columns, main_columns
 from tellapart.evaluation.compare import chosen_on, print_below
+from tellapart.evaluation.protocol import joint_line
 from tellapart.evaluation.results import EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet, with_spread
 
@@ -64,12 +65,10 @@ class Pooled:
         Args:
             columns: metrics. Where some runs of a pool lack one, the text says how many have it.
         """
-        drawn = next((r for r in self._results if r.protocol.decoding), self._results[0])
         seeds = ", ".join(f"{pool.name} {len(pool.results)}" for pool in self.pools)
         meaning = f"Mean ± sample standard deviation over seeds (number of runs: {seeds})."
-        return "\n".join(
-            filter(None, [meaning, self._lacking(columns), chosen_on(self._results), drawn.protocol.line()])
-        )
+        measured = joint_line([result.protocol for result in self._results])
+        return "\n".join(filter(None, [meaning, self._lacking(columns), chosen_on(self._results), measured]))
 
     def _lacking(self, columns: Sequence[Column]) -> str:
         """The metrics that are means over some runs of a pool only."""

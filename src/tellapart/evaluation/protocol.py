@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tellapart import __version__
@@ -127,6 +127,20 @@ class Protocol:
             if not fits and not (name == "decoding" and found is None):
                 raise ValueError(f"{name} of its protocol is {quoted(found)}")
         return Protocol(**given)
+
+
+def joint_line(protocols: Sequence[Protocol]) -> str:
+    """One line for several evaluations that can be compared: how captions were drawn, with the retrievers and models of all.
+
+    Args:
+        protocols: at least one; the first that draws captions says how.
+    """
+    drawn = next((protocol for protocol in protocols if protocol.decoding), protocols[0])
+    listeners, measured_by = dict(drawn.listeners), dict(drawn.measured_by)
+    for protocol in protocols:
+        listeners = {**listeners, **protocol.listeners, **listeners}  # in the order first met
+        measured_by = {**measured_by, **protocol.measured_by, **measured_by}
+    return replace(drawn, listeners=listeners, measured_by=measured_by).line()
 
 
 def _hash(what: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.evaluation.protocol import Protocol
+from tellapart.evaluation.protocol import Protocol, joint_line
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
 from tellapart.files import read_json, write_json
 
@@ -176,7 +176,7 @@ def require_comparable(curves: Sequence[Curve]) -> str:
                 f"{one_curve.label} and {other_curve.label} were measured differently ({', '.join(fields)}): measure them on "
                 "the same data, with the same decoding, retrievers and further models."
             )
-    return every[0][1].protocol.line()
+    return joint_line([measured.protocol for _, measured in distinct])
 
 
 def write_curves(path: Path, curves: Sequence[Curve], further: Mapping[str, Any]) -> None:
