@@ -216,8 +216,12 @@ def require_written(*paths: Path) -> None:
             raise UsageError(f"{path} was removed while it was being written: run the same command again.")
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, option: str = "output_dir") -> None:
     """Raise where a folder, which need not exist yet, cannot be written to: now, and not after what is to be written is known.
+
+    Args:
+        folder: it, which is not made here.
+        option: that names it, for the message.
 
     Raises:
         UsageError: naming the folder.
@@ -227,7 +231,7 @@ def require_writable(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=place):
             pass
     except OSError as error:
-        raise UsageError(f"{place} cannot be written to ({error.strerror}): choose another output_dir.") from error
+        raise UsageError(f"{place} cannot be written to ({error.strerror}): choose another {option}.") from error
 
 
 def _replaced(path: Path) -> Path:

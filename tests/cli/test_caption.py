@@ -468,6 +468,12 @@ def test_places_that_cannot_be(photos, tmp_path, caption, monkeypatch):
     assert len(list((tmp_path / "texts").rglob("*.txt"))) == 10
 
 
+def test_folders_of_the_output_are_made(photos, tmp_path, caption):
+    place = tmp_path / "new" / "inner" / "x.jsonl"
+    assert caption(photos, "--output", place)[0] == 0
+    assert {path.name.removeprefix("x.jsonl") for path in place.parent.iterdir()} == {"", ".review.csv", ".review.html"}
+
+
 @pytest.mark.parametrize("left", ["everything", "a part", "the empty folder"])
 @pytest.mark.parametrize("out", ["sidecars", "jsonl"])
 def test_a_finished_run_whose_removal_was_killed_is_not_repeated(out, left, photos, tmp_path, caption, monkeypatch):

@@ -222,8 +222,7 @@ def test_a_place_that_cannot_be_written_to(materials, tmp_path, fails):
     (tmp_path / "file").write_text("")
     words = ("--captioner", materials.captioner, "--num_beams", "1")
     said = fails("caption", materials.photos / "00.png", *words, "--output", tmp_path / "file" / "out.json")
-    place = tmp_path / "file" / "out.json"
-    assert said == f"--output {place} cannot be made, because {tmp_path / 'file'} is a file: choose another path."
+    assert said == f"{tmp_path / 'file'} cannot be written to (Not a directory): choose another --output."
 
 
 @pytest.mark.parametrize("out", ["jsonl", "webdataset"])

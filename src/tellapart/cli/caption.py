@@ -48,7 +48,7 @@ from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
 from tellapart.evaluation.matching import count_of
-from tellapart.files import in_a_cell, require_written
+from tellapart.files import in_a_cell, require_writable, require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards import REWARDS
@@ -256,20 +256,11 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
             f"--output {place} exists: name another file, or give --overwrite to replace it. To caption only "
             "what is new, give the new images, or --out sidecars, which keeps those that are there."
         )
-    _require_folder(output)
+    require_writable(output.work.parent, "--output")
     output.check(items)
     _require_no_context(output, items, options)
     require_own_review(output.review)
     require_own_page(output.page)
-
-
-def _require_folder(output: Output) -> None:
-    """See that its folder can be written to, or made. The lock makes it, and removes it where nothing comes of the run."""
-    existing = next(folder for folder in output.work.absolute().parents if folder.exists())
-    if not existing.is_dir():
-        raise UsageError(f"--output {output.place} cannot be made, because {existing} is a file: choose another path.")
-    if not os.access(existing, os.W_OK):
-        raise UsageError(f"--output {output.place} is in a folder that cannot be written to: choose another.")
 
 
 def _require_no_context(output: Output, items: Sequence[Item], options: CaptionOptions) -> None:
