@@ -93,6 +93,11 @@ def explain(error: Exception, at_a_loss: str = "--debug shows where it happened"
     return brief(f"{what}: {REMEDIES.get(error.errno, at_a_loss)}.")
 
 
+def count_of(number: int, what: str) -> str:
+    """``1 image``, ``2,500 images``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def quoted(name: object, most: int = 20) -> str:
     """An id or a name for a message, in quotes and, if it is longer than ``most``, without its middle."""
     whole = repr(name)

@@ -74,7 +74,7 @@ def test_workers_are_forked_from_one_process_that_is_not_the_main_one(tmp_path, 
 
 def test_the_share_of_a_dead_worker_is_not_lost(tmp_path, caplog):
     work, progress, reported = run(tmp_path, seconds=0.02, dies="i23")
-    assert "was killed by signal 9; its images go to 1 other worker(s)." in caplog.text
+    assert "was killed by signal 9; its images go to 1 other worker." in caplog.text
     assert progress.drawn == 54
     assert set(drawn(work).values()) == {1}
     assert len(drawn(work)) == 54

@@ -21,7 +21,7 @@ from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.processes import buried, ended, started
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.serve import Build, Tell, serve
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,10 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, output: Output | None, *, ot
     """
     how = buried(worker.process)
     logger.warning(
-        "worker %s %s; its images go to %s.", worker.journal.stem.rpartition("-")[2], how, f"{others} other worker(s)"
+        "worker %s %s; its images go to %s.",
+        worker.journal.stem.rpartition("-")[2],
+        how,
+        count_of(others, "other worker"),
     )
     safe: dict[str, Caption] = {}
     if worker.journal.is_file():

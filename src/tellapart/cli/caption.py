@@ -46,8 +46,7 @@ from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
-from tellapart.errors import UsageError
-from tellapart.evaluation.matching import count_of
+from tellapart.errors import UsageError, count_of
 from tellapart.files import in_a_cell, require_writable, require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection

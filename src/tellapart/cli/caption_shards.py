@@ -18,8 +18,7 @@ from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.data.tars import is_tar
-from tellapart.errors import UsageError
-from tellapart.evaluation.matching import count_of
+from tellapart.errors import UsageError, count_of
 from tellapart.progress import bar
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tellapart.cli.command import options_of, require_another_file, require_html, run_action
 from tellapart.cli.console import note, say, say_json, table
 from tellapart.data.formats.names import Format, Link, Readable
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.files import write_json, write_text
 
 if TYPE_CHECKING:
@@ -282,7 +282,6 @@ def _ids(title: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _groups(title: str, groups: Sequence[Group]) -> list[str]:
-    from tellapart.evaluation.matching import count_of
 
     if not groups:
         return []

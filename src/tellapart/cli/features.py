@@ -11,7 +11,7 @@ from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError, count_of, reason_of
 from tellapart.ranges import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"features needs one data set or folder of images, not {len(words)} words: name it.")
     from tellapart.captioning.features import write_features
     from tellapart.data.features.store import About, FeatureStore
-    from tellapart.evaluation.matching import count_of
     from tellapart.recipe.models import device
 
     items = items_of(words[0], options)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.data.results import read_results
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.evaluation.judge.study import (
     ANSWERS_FILE,
     READS_BETTER,
@@ -29,7 +29,7 @@ from tellapart.evaluation.judge.study import (
     require_stills,
     write_study,
 )
-from tellapart.evaluation.matching import count_of, match
+from tellapart.evaluation.matching import match
 from tellapart.evaluation.results import METRICS_FILE, find_result
 from tellapart.files import read_object, write_json, write_text
 from tellapart.listeners.neighbours import Neighbours

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tellapart.cli.command import options_of, require_alone, require_another_file, require_own
 from tellapart.cli.console import note, result_console, say, say_json, table
 from tellapart.cli.unreadable import leave_out
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.files import require_writable
 from tellapart.recipe.score_options import ScoreOptions, further_measures
 
@@ -125,7 +125,6 @@ def score_given(word: str, options: ScoreOptions) -> int:
 
 def _tell(given: Given, options: ScoreOptions) -> None:
     """Say what of the captions does not fit, and write down all of it; raise unless it may be left out."""
-    from tellapart.evaluation.matching import count_of
 
     matched, folder = given.matched, options.output_dir
     listed = ""

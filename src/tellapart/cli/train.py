@@ -11,6 +11,7 @@ from tellapart.cli.command import help_head
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.push import check_push, push_trained
 from tellapart.cli.resuming import telling_how_to_resume
+from tellapart.errors import count_of
 from tellapart.launch import is_main
 from tellapart.recipe.options import HELP_WIDTH, help_lines
 from tellapart.recipe.recipe import Recipe, load_with, schema_of
@@ -115,8 +116,6 @@ def _help(argv: Sequence[str]) -> str:
 
 def _conclude(built: Built, done: Run) -> None:
     """Say where the run is and what its selected captioner scored."""
-    from tellapart.evaluation.matching import count_of
-
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
     note(f"trained {count_of(done.step, 'step')}: {done.selected}{selected}")
     if done.best is not None and done.best.step == 0:

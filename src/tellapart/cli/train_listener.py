@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tellapart.cli.command import help_head
 from tellapart.cli.console import note, say
 from tellapart.cli.resuming import telling_how_to_resume
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.launch import is_main
 from tellapart.recipe.listener import listener_schema, load_listener
 from tellapart.recipe.options import help_lines
@@ -84,7 +84,6 @@ def _help() -> str:
 
 def _conclude(done: Run) -> None:
     """Say where the selected listener is and what it reached."""
-    from tellapart.evaluation.matching import count_of
     from tellapart.listeners.kinds import FOLDER
 
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"

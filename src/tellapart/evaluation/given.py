@@ -15,10 +15,10 @@ from tellapart.data.formats.names import Format
 from tellapart.data.images import EncodedImage
 from tellapart.data.load import load_references
 from tellapart.data.results import PackedRows, Result, Results, read_results
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
-from tellapart.evaluation.matching import Matched, OnMismatch, among_references, count_of, match
+from tellapart.evaluation.matching import Matched, OnMismatch, among_references, match
 from tellapart.evaluation.measures import Measure, left_out, measured_by, rows_in_words, token_measures, token_style
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest, named_protocol, title_of

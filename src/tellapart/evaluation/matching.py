@@ -18,7 +18,7 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.data.formats.ids import image_id
 from tellapart.data.images import ImageFile
 from tellapart.data.results import PackedRows, Result, Results
-from tellapart.errors import UsageError, quoted
+from tellapart.errors import UsageError, count_of, quoted
 from tellapart.packed import Keyed, Texts
 
 logger = logging.getLogger(__name__)
@@ -96,11 +96,6 @@ def _first(ids: Sequence[str], room: int) -> str:
             break
         shown.append(name)
     return ", ".join(shown) + ", ..." * (len(ids) > len(shown))
-
-
-def count_of(number: int, what: str) -> str:
-    """``1 image``, ``2,500 images``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def match(results: Results, references: CaptionDataset, *, compared: bool = True) -> Matched:

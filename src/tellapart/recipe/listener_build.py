@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.files import fresh_folder
 from tellapart.launch import is_main
 from tellapart.listeners.kinds import FOLDER
@@ -322,7 +322,7 @@ def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[
     if section.captioner is not None:
         return _drawn(recipe, dataset)
     from tellapart.data.results import read_results
-    from tellapart.evaluation.matching import count_of, own_ids
+    from tellapart.evaluation.matching import own_ids
 
     assert section.captions is not None, "the recipe's checks ask for it"
     rows = read_results(section.captions).rows

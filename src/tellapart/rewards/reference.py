@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.frequencies import FEW_IMAGES, DocumentFrequencies
 from tellapart.metrics.numbering import WordNumbers
@@ -43,7 +43,7 @@ class CiderD:
         images = document_frequencies.images
         if images < 2:
             raise UsageError(
-                f"CIDEr-D takes its document frequencies from {images} image(s), so that every reward is 0: "
+                f"CIDEr-D takes its document frequencies from {count_of(images, 'image')}, so that every reward is 0: "
                 "give more training images with references."
             )
         if images < FEW_IMAGES:

@@ -9,8 +9,7 @@ from pathlib import Path
 from tellapart.data.check import Group, Member, Report
 from tellapart.data.dataset import Example
 from tellapart.data.images import ImageSource
-from tellapart.errors import UsageError
-from tellapart.evaluation.matching import count_of
+from tellapart.errors import UsageError, count_of
 from tellapart.evaluation.one_file import write_page
 from tellapart.evaluation.report.pictures import picture_of
 
