@@ -181,9 +181,10 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
     (folder,) = (tmp_path / "eval").iterdir()
     decoding = json.loads((folder / "metrics.json").read_text())["protocol"]["decoding"]
     assert decoding.startswith("beam 3, max_new_tokens=6")
-    assert decoding.endswith("told apart from at most 20 look-alikes by the listener")
+    listener = ClipListener.from_pretrained(materials.listener)
+    assert decoding.endswith(f"told apart from at most 20 look-alikes by {listener.source}")
     dataset = load_dataset(materials.data, split="val")
-    captioner, listener = load_captioner(str(materials.captioner)), ClipListener.from_pretrained(materials.listener)
+    captioner = load_captioner(str(materials.captioner))
     wanted = Apart(captioner, listener, num_beams=3, max_new_tokens=6)(list(dataset))
     written = {row["image_id"]: row["caption"] for row in json.loads((folder / "captions_results.json").read_text())}
     assert {str(name): said for name, said in written.items()} == {one.id: one.caption for one in wanted}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -177,7 +178,7 @@ def test_truth_needs_a_matcher(materials, tmp_path):
         check_together(Recipe.load(materials.recipe(tmp_path, "scst", reward=["truth"])))
 
 
-def test_scoring_with_search_by_the_reward_of_a_recipe(materials, verifier, tmp_path, capsys):
+def test_scoring_with_search_by_the_reward_of_a_recipe(materials, head, verifier, tmp_path, capsys):
     """No training: of two beams the one that the reward likes better."""
     recipe = materials.recipe(tmp_path, "scst", reward=[{"name": "truth"}], matcher={"model": str(verifier)})
     words = [
@@ -195,9 +196,8 @@ def test_scoring_with_search_by_the_reward_of_a_recipe(materials, verifier, tmp_
         folder = tmp_path / f"kept{len(more)}"
         assert main([*words, *more, "--output_dir", str(folder)]) == 0
         found.append(next(folder.rglob("metrics.json")))
-    assert (
-        "beam 2, max_new_tokens=6, best of these by 1 truth" in json.loads(found[1].read_text())["protocol"]["decoding"]
-    )
+    told = json.loads(found[1].read_text())["protocol"]["decoding"]
+    assert re.search(r"beam 2, max_new_tokens=6, best of these by 1 truth \[[0-9a-f]{8}\]$", told)
     matcher = Recipe.load(recipe).build().objective.reward.rewards["truth"].matcher
     images = load_dataset(materials.data, split="val")
     matcher.know_images(images)
@@ -209,6 +209,13 @@ def test_scoring_with_search_by_the_reward_of_a_recipe(materials, verifier, tmp_
         truth.append(matcher.score(logits))
     assert (truth[1] >= truth[0]).all()
     assert (truth[1] > truth[0]).any()
+    (tmp_path / "other").mkdir()
+    other = materials.recipe(tmp_path / "other", "scst", reward=[{"name": "truth"}], matcher={"model": str(head)})
+    for _ in range(2):  # equal weights, another model: next to the first one's figures, once
+        assert main([*words, "--rerank", str(other), "--output_dir", str(folder)]) == 0
+    both = [json.loads(path.read_text())["protocol"]["decoding"] for path in folder.rglob("metrics.json")]
+    assert told in both
+    assert len(set(both)) == len(both) == 2
     capsys.readouterr()
     cider = materials.recipe(tmp_path, "scst", reward={"cider_d": 1.0})
     assert main([*words, "--rerank", str(cider)]) == 2

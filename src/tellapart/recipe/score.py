@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioning.defaults import NUM_BEAMS
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.progress import bar
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
@@ -165,6 +165,7 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
     """
     from tellapart.data.dataset import Collate
     from tellapart.evaluation.rerank import Rerank
+    from tellapart.recipe.fingerprint import key_of
     from tellapart.recipe.parts import Parts
     from tellapart.recipe.recipe import Recipe
     from tellapart.recipe.rewards import build_reward
@@ -179,7 +180,10 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
                 "recipe whose rewards do not."
             )
     parts = Parts(recipe, captioner, where.dataset, collate)
-    found = Rerank(build_reward(parts), " + ".join(f"{entry.weight:g} {entry.name}" for entry in recipe.reward))
+    weighted = " + ".join(f"{entry.weight:g} {entry.name}" for entry in recipe.reward)
+    models = {need for entry in recipe.reward for need in recipe.catalogue.rewards[entry.name].needs}
+    digits = key_of(recipe, sections=("reward", *models))[:8]
+    found = Rerank(build_reward(parts), f"{weighted} [{digits}]")
     return found, Collate(collate.processors | parts.processors, features=collate.features)
 
 
@@ -219,7 +223,7 @@ def _told_apart(
         )
     if where.features is not None:
         raise UsageError("--apart compares pictures, but the captioner reads features: leave --apart out.")
-    verifier, by = None, "the listener"
+    verifier, by = None, listeners["listener"].source
     if options.verifier is not None:
         verifier = load_verifier(options.verifier, size=where.size)
         by += f" and {options.verifier}"
@@ -365,7 +369,6 @@ def _drawn_by(
 def _referenced(where: Where, options: ScoreOptions) -> Where:
     """The images that have references, where others may be left out and some have any."""
     from tellapart.data.dataset import CaptionDataset
-    from tellapart.evaluation.matching import count_of
 
     if options.on_mismatch == "fail":
         return where
@@ -394,7 +397,7 @@ def fitting(
     """
     from tellapart.data.dataset import CaptionDataset
     from tellapart.data.results import read_results
-    from tellapart.evaluation.matching import count_of, match
+    from tellapart.evaluation.matching import match
 
     results = results or read_results(path)
     compared = any(where.whole.references.values())  # else there are none to be lacked
