@@ -218,3 +218,20 @@ def test_an_id_that_names_two_pictures_is_refused():
     with pytest.raises(UsageError, match="names two different pictures"):
         listener.cache_images([first, replace(second, id=first.id)])
     listener.cache_images([first, first])
+
+
+def test_equal_pictures_fit_a_text_equally_well(monkeypatch):
+    """Read in other batches, or compared in other places of a product, a copy would win or lose by its last bits."""
+    listener, originals, read = tiny_late(batch_size=2), pictures(), []
+    copies = [replace(example, id=f"copy of {example.id}") for example in originals]
+    process = listener.process
+    monkeypatch.setattr(listener, "process", lambda images: read.extend(images) or process(images))
+    everything = [*originals, *copies]
+    listener.cache_images(everything)
+    assert len(read) == len(originals)
+    names = [example.id for example in everything]
+    found = listener.logprobs(TEXTS, names)
+    assert found.shape == (4, 6)
+    assert torch.equal(found[:, :3], found[:, 3:])
+    assert torch.equal(found[:, :3], listener.logprobs(TEXTS, names[:3]))
+    assert torch.equal(listener.encode_ids(names[:3]), listener.encode_ids(names[3:]))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
-from tellapart.frames import Opener
+from tellapart.frames import Opener, seen_as
 from tellapart.listeners.batches import batches_by_length
 from tellapart.listeners.cache import NamedPicture, by_id
 from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
@@ -49,7 +49,7 @@ class LateListener(TokenizedMatcher):
         limit = model.text_model.config.max_position_embeddings
         sizes: dict[str, Any] = {"limit": limit, "batch_size": batch_size}
         super().__init__(model, image_processor, tokenizer, name=name, autocast="float32", **sizes)
-        self._vectors: dict[str, Tensor] = {}
+        self._vectors, self._picture_of = dict[str, Tensor](), dict[str, str]()
 
     @classmethod
     def from_pretrained(
@@ -117,14 +117,20 @@ class LateListener(TokenizedMatcher):
         return logits[:, 1]
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
-        """Compute the images' vectors once and keep them in memory by id; call it again after changing the weights."""
-        examples, opener = list(by_id(dataset).values()), Opener.of(self.process)
-        self.know_images(examples)
+        """Compute the images' vectors once and keep them in memory; call it again after changing the weights.
+
+        Equal pictures are read once, so that a text fits each of them equally well.
+        """
+        examples, opener = by_id(dataset), Opener.of(self.process)
+        self.know_images(examples.values())
+        self._picture_of |= {name: seen_as(example.image, self.num_frames) for name, example in examples.items()}
+        shown = {self._picture_of[name]: example.image for name, example in examples.items()}
+        pictures = list(shown)
         with torch.no_grad():
-            for start in range(0, len(examples), self.batch_size):
-                some = examples[start : start + self.batch_size]
-                vectors = self.vectors(self.process([opener.single(example.image) for example in some]))
-                self._vectors.update((example.id, row) for example, row in zip(some, vectors, strict=True))
+            for start in range(0, len(pictures), self.batch_size):
+                some = pictures[start : start + self.batch_size]
+                vectors = self.vectors(self.process([opener.single(shown[picture]) for picture in some]))
+                self._vectors.update(zip(some, vectors, strict=True))
 
     def vectors_of(self, ids: Sequence[str]) -> Tensor:
         """``[M, K, D]`` vectors of images passed to ``cache_images`` before.
@@ -132,12 +138,15 @@ class LateListener(TokenizedMatcher):
         Raises:
             UsageError: an id is not among them.
         """
-        unknown = next((name for name in ids if name not in self._vectors), None)
+        return torch.stack([self._vectors[picture] for picture in self._keys(ids)])
+
+    def _keys(self, ids: Sequence[str]) -> list[str]:
+        unknown = next((name for name in ids if name not in self._picture_of), None)
         if unknown is not None:
             raise UsageError(
                 f"the listener {self.name!r} has no vectors of image {unknown!r}: cache the images of its data set first."
             )
-        return torch.stack([self._vectors[name] for name in ids])
+        return [self._picture_of[name] for name in ids]
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
         """``[M, K * D]``, unit norm: images compared token by token, for mining and galleries of look-alikes."""
@@ -155,7 +164,9 @@ class LateListener(TokenizedMatcher):
             return self._logprobs(texts, ids)
 
     def _logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
-        vectors, distinct = self.vectors_of(ids), sorted(set(texts))
+        pictures, distinct = self._keys(ids), sorted(set(texts))
+        column_of = {picture: column for column, picture in enumerate(dict.fromkeys(pictures))}
+        vectors = torch.stack([self._vectors[picture] for picture in column_of])
         found = torch.zeros(len(distinct), len(vectors))
         for start in range(0, len(distinct), TEXTS):
             rows = slice(start, start + TEXTS)
@@ -165,7 +176,8 @@ class LateListener(TokenizedMatcher):
                 right = word_logprobs(queries, offsets, vectors[columns])
                 found[rows, columns].index_add_(0, text_of, right[word_of].float().cpu())
         row_of = {text: row for row, text in enumerate(distinct)}
-        return found[[row_of[text] for text in texts]]
+        found = found[[row_of[text] for text in texts]]
+        return found if len(column_of) == len(ids) else found[:, [column_of[picture] for picture in pictures]]
 
     def _words(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``([W, C, D], [W, C], [N], [N])``: the checks of the distinct words of texts, and of each of all N words, which of
