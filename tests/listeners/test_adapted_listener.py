@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from listeners.tiny_listeners import clip_parts, siglip_parts
 from pictures import images
+from tellapart.data.dataset import Example
+from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.listeners.adapted import ADAPTER, AdaptedListener
 from tellapart.listeners.clip import ClipListener
@@ -81,3 +85,18 @@ def test_what_cannot_be_adapted_is_refused():
 def test_a_siglip_has_no_projections_to_train_alone():
     with pytest.raises(UsageError, match=r"has no projections to train alone.*set listener\.train"):
         ProjectionsListener(ClipListener.from_parts(*siglip_parts()))
+
+
+def test_projections_know_images_of_an_evaluation_by_the_ids_of_training_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    learner, pictures = ProjectionsListener(ClipListener.from_parts(*clip_parts())), images(2)
+    learner.cache_images([Example("x", ArrayImage(np.asarray(pictures[0])))])
+    other = learner.with_own_images()
+    other.cache_images([Example("x", ArrayImage(np.asarray(pictures[1])))])
+    with torch.no_grad():  # as a step does
+        learner.model.visual_projection.weight.mul_(
+            torch.linspace(0.5, 2.0, len(learner.model.visual_projection.weight))[:, None]
+        )
+    wanted = normalize(learner.listener.embed_images(learner.listener.process(pictures)["pixel_values"]), dim=-1)
+    found = torch.cat([learner.encode_ids(["x"]), other.encode_ids(["x"])])
+    torch.testing.assert_close(found, wanted.detach(), atol=1e-5, rtol=1e-5)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -323,6 +324,12 @@ class ClipListener:
         known = store.load(list(example_of))
         missing = {key: example for key, example in example_of.items() if key not in known}
         self._table.add(key_of, known | self._embed_and_store(missing, store))
+
+    def with_own_images(self) -> Self:
+        """The same model, which knows no image yet: those of an evaluation may have the ids of training images."""
+        other = copy(self)
+        other.forget_images()
+        return other
 
     def forget_images(self) -> None:
         """Drop the embeddings held in memory (those on disk stay), so that ids may name other pictures."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -131,6 +132,12 @@ class LateListener(TokenizedMatcher):
                 some = pictures[start : start + self.batch_size]
                 vectors = self.vectors(self.process([opener.single(shown[picture]) for picture in some]))
                 self._vectors.update(zip(some, vectors, strict=True))
+
+    def with_own_images(self) -> Self:
+        """The same model, which knows no image yet: those of an evaluation may have the ids of training images."""
+        other = copy(self)
+        other._vectors, other._picture_of, other._pictures = {}, {}, {}
+        return other
 
     def vectors_of(self, ids: Sequence[str]) -> Tensor:
         """``[M, K, D]`` vectors of images passed to ``cache_images`` before.

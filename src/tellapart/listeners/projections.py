@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
+from typing import Self
 
 from torch import Tensor, nn
 
@@ -67,6 +69,12 @@ class ProjectionsListener(TrainedListener):
         """Make what the projection reads of these images available by id; errors are those of
         ``cache_images``."""
         self._tower.cache_images(dataset)
+
+    def with_own_images(self) -> Self:
+        """The same model with its weights as they are then, which knows no image yet."""
+        other = copy(self)
+        other._tower = self._tower.with_own_images()
+        return other
 
     def _projected(self, features: Tensor) -> Tensor:
         return nn.functional.normalize(self.listener.model.visual_projection(features).float(), dim=-1)

@@ -279,7 +279,7 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
     recipe = parts.recipe
     size, section, found = recipe.data.size, recipe.listener, dict[str, Retriever]()
     if section.path is not None and recipe.users("listener"):
-        found["listener"] = parts("listener")
+        found["listener"] = parts("listener").with_own_images()
     elif section.path is not None:
         found["listener"] = load_retriever(
             section.path,

@@ -194,13 +194,13 @@ def _watch(
         return None, []
     path = section.path or recipe.data.path
     watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
-    if knows_images(learner):
-        learner.cache_images(watched)
     from tellapart.recipe.models import device
 
     workers = recipe.training.workers(device().type)
-    retriever = learner.listener if isinstance(learner, TrainedListener) else learner
-    known = learner if isinstance(learner, ProjectionsListener) else None
+    retriever = learner.listener.with_own_images() if isinstance(learner, TrainedListener) else learner
+    known = learner.with_own_images() if isinstance(learner, ProjectionsListener) else None
+    if knows_images(learner):
+        (known or retriever).cache_images(watched)
     watch = ListenerEvaluation(watched, retriever, head=head, vocabulary=vocabulary, images=known, num_workers=workers)
     return watch, skipped
 

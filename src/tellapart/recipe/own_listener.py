@@ -108,10 +108,12 @@ def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers
     """The measure of a captioner by its own listener, which receives the images; none without one."""
     if own is None:
         return []
-    if not _pictures(own):
-        own.cache_images(watched)
-    process = _pictures(own).get(NAME)
-    return [OwnListenerScorer(own.listener, watched, process=process, num_workers=num_workers)]
+    listener, process = own.listener, _pictures(own).get(NAME)
+    if isinstance(listener, ClipListener):
+        listener = listener.with_own_images()
+    if process is None:
+        listener.cache_images(watched)
+    return [OwnListenerScorer(listener, watched, process=process, num_workers=num_workers)]
 
 
 def trained_scorers(
