@@ -79,14 +79,15 @@ def test_a_draw_of_images_has_the_perplexity_of_its_tokens(reader):
     _, columns = PerplexityMeasure(reader)(CAPTIONS)
     columns = {"CIDEr": [0.1, 0.2, 0.3, 0.4, 0.5]} | columns
     aggregate = Aggregate(["CIDEr", "perplexity", "caption_nll"], columns)
-    assert aggregate.keys == ["CIDEr", "perplexity"]
+    assert aggregate.keys == ["CIDEr", "perplexity", "caption_nll"]
     drawn = np.array([0, 0, 4, 1, 3])
     found = surprises([list(CAPTIONS.values())[i] for i in drawn])
     total, tokens = (sum(part) for part in zip(*found, strict=True))
-    want = [np.mean([columns["CIDEr"][i] for i in drawn]), math.exp(total / tokens)]
+    read = [columns["caption_nll"][i] for i in drawn if columns["caption_nll"][i] is not None]
+    want = [np.mean([columns["CIDEr"][i] for i in drawn]), math.exp(total / tokens), np.mean(read)]
     assert aggregate(aggregate.rows[drawn].sum(0)).tolist() == pytest.approx(want, rel=1e-5)
     only_empty = aggregate(5 * aggregate.rows[3])
-    assert math.isnan(only_empty[1])
+    assert np.isnan(only_empty[1:]).all()
 
 
 def test_an_evaluation_of_a_captioner_measures_it_and_names_the_model(reader, tmp_path):

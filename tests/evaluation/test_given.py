@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values
 from tellapart.evaluation.compare import compare_results
-from tellapart.evaluation.given import score
+from tellapart.evaluation.given import score, with_intervals
 from tellapart.evaluation.matching import match, own_ids
 from tellapart.evaluation.protocol import PROTOCOLS, title_of
 from tellapart.evaluation.trainer import IGNORED, compute_metrics
@@ -311,3 +312,30 @@ def test_captions_among_their_own_references_are_named(caplog):
     elsewhere = {i: references[str((int(i) + 1) % 4)][0] for i in references}  # of another image
     assert "among the references" not in score(elsewhere, references).protocol.line()
     assert "among the references" not in caplog.text
+
+
+def test_a_metric_of_some_images_has_the_interval_of_those_that_are_drawn(scored):
+    """Such as recall of claims, where some images' references claim nothing."""
+    _, _, result = scored
+    ids, generator = list(result.captions), np.random.default_rng(5)
+    values = [float(value) if value > 20 else None for value in generator.uniform(0, 100, len(ids))]
+
+    def with_column(rows, name):
+        known = [value for value in rows if value is not None]
+        metrics, columns = {"claim_recall": sum(known) / len(known)}, {"claim_recall": rows}
+        return replace(
+            result, name=name, metrics=result.metrics | metrics, per_image=result.per_image | columns, intervals={}
+        )
+
+    first = with_column(values, "first")
+    drawn = np.random.default_rng(3).integers(len(ids), size=(40, len(ids))).tolist()
+    means = [np.mean([values[i] for i in row if values[i] is not None]) for row in drawn]
+    found = with_intervals(first, samples=40, seed=3).intervals
+    assert found["claim_recall"] == pytest.approx(np.percentile(means, [2.5, 97.5]).tolist(), abs=1e-9)
+    assert found["CIDEr"] == with_intervals(result, samples=40, seed=3).intervals["CIDEr"]
+    other = [50.0 if value is None else value / 2 for value in values]  # of every image
+    difference = compare_results([first, with_column(other, "other")], samples=40, seed=3).differences[1]
+    gaps = [np.mean([other[i] for i in row]) - mean for row, mean in zip(drawn, means, strict=True)]
+    wanted = np.percentile(gaps, [2.5, 97.5]).tolist()
+    assert [difference["claim_recall"].low, difference["claim_recall"].high] == pytest.approx(wanted, abs=1e-9)
+    assert difference["CIDEr"].low == difference["CIDEr"].high == 0.0

@@ -41,7 +41,8 @@ def perplexity_of(nll: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 
 class Aggregate:
-    """Metrics that rows of images determine: averages of a column, and the BLEU, METEOR and perplexity of the set.
+    """Metrics that rows of images determine: averages of a column over the images that have a value, and the BLEU, METEOR and
+    perplexity of the set.
 
     Args:
         metrics: names of metrics.
@@ -61,7 +62,9 @@ class Aggregate:
         aligned = METEOR in metrics and METEOR not in self._averages
         aligned = aligned and all(_complete(per_image.get(name)) for name in STATISTICS)
         self._meteor = [METEOR] if aligned else []
-        self.keys = [*self._averages, *self._bleu, *self._meteor, *self._perplexity]
+        whole = [*self._averages, *self._bleu, *self._meteor, *self._perplexity]
+        self._partial = [key for key in metrics if key not in whole and _any(per_image.get(key))]
+        self.keys = [*whole, *self._partial]
         names = [*self._averages, *((*MATCHES, *LENGTHS) if self._bleu else ())]
         guessed = len(names)
         later = [*(STATISTICS if self._meteor else ()), *(SURPRISE if self._perplexity else ())]
@@ -73,12 +76,17 @@ class Aggregate:
             self.rows[:, guessed : guessed + ORDERS] = guesses(self.rows[:, guessed - len(LENGTHS)], ORDERS).T
         for place, name in enumerate(later, self.rows.shape[1] - len(later)):
             self.rows[:, place] = per_image[name]
+        partial = [np.array(per_image[name], np.float64) for name in self._partial]
+        known = [~np.isnan(column) for column in partial]
+        self.rows = np.column_stack([self.rows, *map(np.nan_to_num, partial), *known]) if partial else self.rows
 
     def __call__(self, sums: np.ndarray) -> np.ndarray:
-        """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are."""
+        """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are; NaN where no
+        image has a value."""
         count, rest = len(self._averages), len(SURPRISE) * len(self._perplexity)
         aligned = len(STATISTICS) * len(self._meteor)
         parts = np.moveaxis(sums, -1, 0)
+        parts, partial = np.split(parts, [len(parts) - 2 * len(self._partial)])
         values = [parts[:count] / len(self.rows)]
         if self._bleu:
             of_bleu = parts[count : len(parts) - rest - aligned]
@@ -89,6 +97,8 @@ class Aggregate:
             values.append(meteor_of(np.moveaxis(of_meteor, 0, -1))[None])
         if self._perplexity:
             values.append(perplexity_of(*parts[len(parts) - rest :])[None])
+        total, known = np.split(partial, 2)
+        values.append(np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0))
         return np.moveaxis(np.concatenate(values), 0, -1)
 
 
@@ -97,3 +107,9 @@ def _complete(column: Sequence[Any] | None) -> bool:
     if isinstance(column, Numbers):
         return len(column) > 0 and not np.isnan(column.array).any()
     return column is not None and len(column) > 0 and all(value is not None and value == value for value in column)
+
+
+def _any(column: Sequence[Any] | None) -> bool:
+    """Whether there are numbers, of some images at least."""
+    values = [] if column is None else [value for value in column if value is not None]
+    return len(values) > 0 and all(isinstance(value, (int, float)) for value in values) and any(v == v for v in values)

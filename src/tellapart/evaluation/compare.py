@@ -189,7 +189,8 @@ def _differences(
     rows = np.concatenate([a.rows, b.rows[[row[image_id] for image_id in first.captions]]], axis=1)
     sums = resampled_sums(rows, samples=samples, seed=seed)
     width = a.rows.shape[1]
-    draws = b(sums[:, width:]) - a(sums[:, :width])
+    same = [b.keys.index(key) for key in a.keys]  # in b, others may lack an image
+    draws = b(sums[:, width:])[:, same] - a(sums[:, :width])
     low, high = percentile_interval(draws, confidence)
     roundings = [BLEU_ROUNDING if key in BLEU else ROUNDING for key in a.keys]
     values = p_values(draws, rounding=np.array(roundings))
