@@ -7,6 +7,7 @@ import pytest
 from evaluation_fakes import REFERENCES, FixedListener
 
 from tellapart.cli.main import main
+from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.further import chair_measure, novelty_measure
 from tellapart.evaluation.listening import listener_measures
 from tellapart.evaluation.measures import style_measures
@@ -53,6 +54,12 @@ def test_objects_that_are_not_there(tmp_path):
     assert metrics["CHAIRi"] == pytest.approx(100 / 4)
     assert metrics["CHAIRs"] == pytest.approx(100 / 3) == sum(columns["CHAIRs"]) / 3
     assert metrics["object_recall"] == pytest.approx(100 * 2 / 4)
+    aggregate = Aggregate(list(metrics), columns)
+    drawn = {key: aggregate(aggregate.rows[[0, 0, 1]].sum(axis=0))[i] for i, key in enumerate(aggregate.keys)}
+    # The first image twice and the second: mentions 2, 2 and 2, of which 1, 1 and 0 wrong; annotated 1, 1 and 2, named 1 each.
+    assert drawn == pytest.approx({"CHAIRi": 100 * 2 / 6, "CHAIRs": 100 * 2 / 3, "object_recall": 100 * 3 / 4})
+    nothing_named = aggregate(3 * aggregate.rows[2])
+    assert nothing_named[aggregate.keys.index("CHAIRi")] == 0
 
 
 def test_captions_that_were_never_seen():

@@ -45,6 +45,8 @@ def test_values_by_hand():
     assert {name: column.tolist() for name, column in columns.items()} == {
         "objects_named": [3, 2, 0],
         "objects_hallucinated": [1, 2, 0],
+        "objects_recalled": [2, 0, 0],
+        "objects_annotated": [2, 1, 0],
         "CHAIRs": [1, 1, 0],
     }
     # what a reference names is in the image

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,12 @@ SURPRISE = ("perplexity_nll", "perplexity_tokens")
 """Columns that add up to what the perplexity of a set is computed from: negative log-probability of each image's caption,
 and its tokens."""
 
+SHARES = {
+    "CHAIRi": ("objects_hallucinated", "objects_named"),
+    "object_recall": ("objects_recalled", "objects_annotated"),
+}
+"""Metrics in percent -> the columns whose sums over a set they are the quotient of; 0 where the second sum is."""
+
 
 def bleu_columns(matches: Matches) -> dict[str, Sequence[int]]:
     """The columns of ``MATCHES`` and ``LENGTHS``, one value per image."""
@@ -40,9 +48,21 @@ def perplexity_of(nll: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     return np.exp(np.divide(nll, tokens, out=np.full(tokens.shape, np.nan), where=tokens > 0))
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Metrics that are computed together.
+
+    ``columns`` are what is summed over images, ``[n]`` each; ``values`` turns sums ``[c, ...]`` into metrics ``[k, ...]``.
+    """
+
+    keys: list[str]
+    columns: Sequence[Any]
+    values: Callable[[np.ndarray], np.ndarray]
+
+
 class Aggregate:
-    """Metrics that rows of images determine: averages of a column over the images that have a value, and the BLEU, METEOR and
-    perplexity of the set.
+    """Metrics that rows of images determine: averages of a column over the images that have a value, quotients of two columns,
+    and the BLEU, METEOR and perplexity of the set.
 
     Args:
         metrics: names of metrics.
@@ -54,52 +74,63 @@ class Aggregate:
     """
 
     def __init__(self, metrics: Sequence[str], per_image: Mapping[str, Sequence[Any]]) -> None:
-        self._averages = [key for key in metrics if _complete(per_image.get(key))]
-        counted = all(_complete(per_image.get(name)) for name in (*MATCHES, *LENGTHS))
-        self._bleu = [key for key in metrics if key in BLEU and key not in self._averages and counted]
-        read = all(_complete(per_image.get(name)) for name in SURPRISE)
-        self._perplexity = [PERPLEXITY] if read and PERPLEXITY in metrics else []
-        aligned = METEOR in metrics and METEOR not in self._averages
-        aligned = aligned and all(_complete(per_image.get(name)) for name in STATISTICS)
-        self._meteor = [METEOR] if aligned else []
-        whole = [*self._averages, *self._bleu, *self._meteor, *self._perplexity]
-        self._partial = [key for key in metrics if key not in whole and _any(per_image.get(key))]
-        self.keys = [*whole, *self._partial]
-        names = [*self._averages, *((*MATCHES, *LENGTHS) if self._bleu else ())]
-        guessed = len(names)
-        later = [*(STATISTICS if self._meteor else ()), *(SURPRISE if self._perplexity else ())]
         images = len(next(iter(per_image.values()), ()))
-        self.rows = np.empty((images, len(names) + ORDERS * bool(self._bleu) + len(later)))
-        for place, name in enumerate(names):
-            self.rows[:, place] = per_image[name]
-        if self._bleu:
-            self.rows[:, guessed : guessed + ORDERS] = guesses(self.rows[:, guessed - len(LENGTHS)], ORDERS).T
-        for place, name in enumerate(later, self.rows.shape[1] - len(later)):
-            self.rows[:, place] = per_image[name]
-        partial = [np.array(per_image[name], np.float64) for name in self._partial]
-        known = [~np.isnan(column) for column in partial]
-        self.rows = np.column_stack([self.rows, *map(np.nan_to_num, partial), *known]) if partial else self.rows
+        averages = [key for key in metrics if _complete(per_image.get(key))]
+        others = [key for key in metrics if key not in averages]
+        self._parts = [_Part(averages, [per_image[key] for key in averages], lambda sums: sums / images)]
+        self._parts += _of_sets(others, per_image)
+        known = {key for part in self._parts for key in part.keys}
+        some = [key for key in others if key not in known and _numbers_of_some(per_image.get(key))]
+        self._parts += [_average_of_some(key, per_image[key]) for key in some]
+        self.keys = [key for part in self._parts for key in part.keys]
+        columns = [column for part in self._parts for column in part.columns]
+        self.rows = np.empty((images, len(columns)))
+        for place, column in enumerate(columns):
+            self.rows[:, place] = column
 
     def __call__(self, sums: np.ndarray) -> np.ndarray:
-        """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are; NaN where no
-        image has a value."""
-        count, rest = len(self._averages), len(SURPRISE) * len(self._perplexity)
-        aligned = len(STATISTICS) * len(self._meteor)
-        parts = np.moveaxis(sums, -1, 0)
-        parts, partial = np.split(parts, [len(parts) - 2 * len(self._partial)])
-        values = [parts[:count] / len(self.rows)]
-        if self._bleu:
-            of_bleu = parts[count : len(parts) - rest - aligned]
-            correct, (words, reference_words), guessed = of_bleu[:ORDERS], of_bleu[ORDERS:-ORDERS], of_bleu[-ORDERS:]
-            values.append(bleu_of(Matches(correct, guessed, words, reference_words), [BLEU[key] for key in self._bleu]))
-        if self._meteor:
-            of_meteor = parts[len(parts) - rest - aligned : len(parts) - rest]
-            values.append(meteor_of(np.moveaxis(of_meteor, 0, -1))[None])
-        if self._perplexity:
-            values.append(perplexity_of(*parts[len(parts) - rest :])[None])
-        total, known = np.split(partial, 2)
-        values.append(np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0))
+        """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are; NaN where
+        they do not determine one."""
+        left, values = np.moveaxis(sums, -1, 0), list[np.ndarray]()
+        for part in self._parts:
+            own, left = np.split(left, [len(part.columns)])
+            values.append(part.values(own))
         return np.moveaxis(np.concatenate(values), 0, -1)
+
+
+def _of_sets(metrics: Sequence[str], per_image: Mapping[str, Sequence[Any]]) -> Iterator[_Part]:
+    """The metrics among these that are no averages over images."""
+
+    def columns(names: Sequence[str]) -> list[Sequence[Any]] | None:
+        return [per_image[name] for name in names] if all(_complete(per_image.get(name)) for name in names) else None
+
+    bleu = [key for key in metrics if key in BLEU]
+    if bleu and (found := columns((*MATCHES, *LENGTHS))) is not None:
+        guessed = guesses(np.asarray(found[ORDERS], np.float64), ORDERS)
+        yield _Part(bleu, [*found, *guessed], partial(_bleu, orders=[BLEU[key] for key in bleu]))
+    if METEOR in metrics and (found := columns(STATISTICS)) is not None:
+        yield _Part([METEOR], found, lambda sums: meteor_of(np.moveaxis(sums, 0, -1))[None])
+    if PERPLEXITY in metrics and (found := columns(SURPRISE)) is not None:
+        yield _Part([PERPLEXITY], found, lambda sums: perplexity_of(*sums)[None])
+    for key, names in SHARES.items():
+        if key in metrics and (found := columns(names)) is not None:
+            yield _Part([key], found, lambda sums: 100.0 * _quotient(sums, where_none=0.0))
+
+
+def _bleu(sums: np.ndarray, orders: Sequence[int]) -> np.ndarray:
+    correct, (words, reference_words), guessed = np.split(sums, [ORDERS, ORDERS + len(LENGTHS)])
+    return bleu_of(Matches(correct, guessed, words, reference_words), orders)
+
+
+def _average_of_some(key: str, column: Sequence[Any]) -> _Part:
+    values = np.array(column, np.float64)
+    return _Part([key], [np.nan_to_num(values), ~np.isnan(values)], partial(_quotient, where_none=np.nan))
+
+
+def _quotient(sums: np.ndarray, where_none: float) -> np.ndarray:
+    """``[1, ...]``."""
+    total, count = sums
+    return np.divide(total, count, out=np.full(total.shape, where_none), where=count > 0)[None]
 
 
 def _complete(column: Sequence[Any] | None) -> bool:
@@ -109,7 +140,7 @@ def _complete(column: Sequence[Any] | None) -> bool:
     return column is not None and len(column) > 0 and all(value is not None and value == value for value in column)
 
 
-def _any(column: Sequence[Any] | None) -> bool:
+def _numbers_of_some(column: Sequence[Any] | None) -> bool:
     """Whether there are numbers, of some images at least."""
     values = [] if column is None else [value for value in column if value is not None]
-    return len(values) > 0 and all(isinstance(value, (int, float)) for value in values) and any(v == v for v in values)
+    return all(isinstance(value, (int, float)) for value in values) and any(value == value for value in values)

@@ -118,14 +118,14 @@ def chair(
         ``(metrics, columns)``, fractions: ``CHAIRi``, mentions of objects that the image lacks over all mentions (lower is
         better; 0 if there are none); ``CHAIRs``, share of captions with such a mention; ``object_recall``, annotated
         categories that are named over all annotated. Columns ``[N]``: ``objects_named``, ``objects_hallucinated``
-        (mentions), ``CHAIRs``.
+        (mentions), ``objects_recalled``, ``objects_annotated`` (categories), ``CHAIRs``.
 
     Raises:
         UsageError: an image is not in ``objects``, or a category is none of COCO's 80.
     """
     names = names or ObjectNames()
     _check(captions, objects, names)
-    named, false, recalled, annotated = [], [], 0, 0
+    named, false, recalled, annotated = [], [], [], []
     for image_id, caption in captions.items():
         mentions = names.named(caption)
         truth = objects[image_id] | {
@@ -133,16 +133,16 @@ def chair(
         }
         named.append(len(mentions))
         false.append(sum(name not in truth for name in mentions))
-        recalled += len(objects[image_id].intersection(mentions))
-        annotated += len(objects[image_id])
+        recalled.append(len(objects[image_id].intersection(mentions)))
+        annotated.append(len(objects[image_id]))
     wrong = np.array([float(count > 0) for count in false])
     metrics = {
         "CHAIRi": sum(false) / max(sum(named), 1),
         "CHAIRs": float(wrong.mean()),
-        "object_recall": recalled / max(annotated, 1),
+        "object_recall": sum(recalled) / max(sum(annotated), 1),
     }
-    columns = {"objects_named": np.array(named), "objects_hallucinated": np.array(false), "CHAIRs": wrong}
-    return metrics, columns
+    counts = {"named": named, "hallucinated": false, "recalled": recalled, "annotated": annotated}
+    return metrics, {f"objects_{what}": np.array(count) for what, count in counts.items()} | {"CHAIRs": wrong}
 
 
 def _check(captions: Mapping[str, str], objects: Mapping[str, set[str]], names: ObjectNames) -> None:
