@@ -339,6 +339,19 @@ def test_a_single_num_beams_may_stand_without_a_list(tmp_path):
     assert read_study(tmp_path / "p.yaml").measures == [{"split": "test", "num_beams": 5}]
 
 
+@pytest.mark.parametrize("name", ["p.md", "p.yaml"])
+def test_a_page_does_not_replace_what_its_study_is_read_from(tmp_path, name, capsys):
+    """Else a second run would print the first one's page as the introduction."""
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE.replace("page: p.md", f"page: {name}"))
+    with pytest.raises(SystemExit) as ended:
+        run(file, argv=["--dry_run", "--output_dir", str(tmp_path / "runs"), "--docs", str(tmp_path)])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert f"error: {file} writes its page to {tmp_path / name}, which is " in told
+    assert "name another page, or another folder as --docs." in told
+
+
 def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):
     file = tmp_path / "p.yaml"
     run(file, argv=["--dry_run", "--output_dir", str(study.sweep.root)])

@@ -164,6 +164,7 @@ def _study(
     unpacked: Path,
 ) -> Study:
     file = read_study(path)
+    _require_own_page(path, options.docs / file.page)
     if options.rows is not None:
         names = {name.strip() for name in options.rows.split(";") if name.strip()}
         if not names:
@@ -183,6 +184,15 @@ def _study(
         if options.dry_run or all(task.done() for task in known(study)):
             return study
     return kind(prepare(file, options.size, True), options.output_dir, **how)
+
+
+def _require_own_page(path: Path, page: Path) -> None:
+    """Raise where the page would replace the study's file, or the introduction that is read from next to it."""
+    if page.resolve() in (path.resolve(), path.with_suffix(".md").resolve()):
+        what = "the study's file" if page.resolve() == path.resolve() else "where its introduction is read from"
+        raise UsageError(
+            f"{path} writes its page to {page}, which is {what}: name another page, or another folder as --docs."
+        )
 
 
 def _page(study: Study, docs: Path, claims: Claims | None, sections: Sections | None) -> Path:
