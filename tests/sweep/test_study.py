@@ -310,6 +310,10 @@ def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, ca
             "metric_for_best_model: 'CIDErr' is",
         ),
         ("a: {recipe: world_ved_sll, overrides: {reward: [{name: truth, weight: 1.0}]}}", "matcher"),
+        (
+            "a: {recipe: world_ved_xe, overrides: {listener.path: null}, grid: {training.seed: [0, 1]}}",
+            r"points of a are chosen by listener_R@1 on val, .* set training\.metric_for_best_model",
+        ),
         ("a: world_ved_sll\ntables: {t: {CIDErr: CIDEr}}", "'CIDErr' is not a metric: did you mean CIDEr"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import paired_bootstrap
 from tellapart.evaluation.columns import require_metric
 from tellapart.metrics.curves import interpolate
@@ -79,7 +80,9 @@ class Study:
             taken = self.file.rows[row.point_of].grid if row.point_of else {}
             asked = {key: values for key, values in {**taken, **row.grid, **row.curve}.items() if values}
             first = {key: values[0] for key, values in asked.items()}
-            self.sweep.load(row.setting.having(first))
+            _, recipe = self.sweep.load(row.setting.having(first))
+            if len(self.grid(name)) > 1:
+                _require_choice(name, recipe)
             for key, values in asked.items():
                 for value in values[1:]:
                     self.sweep.load(row.setting.having({**first, key: value}))
@@ -407,6 +410,16 @@ class Study:
             for value, shown in counted.items()
         )
         return Curve(name, name, row.recipe, knob, points)
+
+
+def _require_choice(name: str, recipe: Mapping[str, Any]) -> None:
+    """Raise where trainings would not measure what their row's point is chosen by; one of equals would count as the best."""
+    listener = option(recipe, "evaluation.listener") or option(recipe, "listener.path")
+    if option(recipe, "training.metric_for_best_model") is None and listener is None:
+        raise UsageError(
+            f"points of {name} are chosen by {METRIC} on val, since its recipe names no metric, but it has no listener: set "
+            "training.metric_for_best_model."
+        )
 
 
 def points_text(row: Row, setting: Setting) -> str:
