@@ -604,16 +604,18 @@ def test_the_program_has_help():
 def test_a_grid_of_rows_without_a_retriever_has_no_column_of_recall():
     """The page ended in a traceback, after all trainings."""
     task = SimpleNamespace(steps_of={"selected": 3}, on_val=lambda checkpoint: {"CIDEr": 1.0})
+    other = SimpleNamespace(steps_of={"selected": 3}, on_val=lambda checkpoint: {"Self-BLEU": 1.0})
     row = SimpleNamespace(start_of=None, grid={"a": [1, 2]}, curve={}, test=True)
     points = [SimpleNamespace(recipe="xe", overrides={"a": value}) for value in (1, 2)]
-    file = SimpleNamespace(rows={"xe": row}, search_seeds=[0], heading=str)
+    file = SimpleNamespace(rows={"xe": row, "photos": row}, search_seeds=[0], heading=str)
     study = SimpleNamespace(
         file=file,
         seeds=[0],
         search_seeds=[0],
-        tried=lambda name, setting: [task],
+        tried=lambda name, setting: [task if name == "xe" else other],
         grid=lambda name: points,
         chosen=lambda name: points[0],
     )
     told = "\n".join(_grid(study))
     assert "| row | point | selected step | CIDEr | last: CIDEr |" in told
+    assert "| photos | a 2 | 3 | - | - |" in told  # a metric that a row's trainings lack

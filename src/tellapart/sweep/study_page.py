@@ -192,7 +192,7 @@ def _grid(study: Study) -> list[str]:
         cells.append(", ".join(str(task.steps_of["selected"]) for task in tasks))
         for checkpoint in POINTS:
             found = [task.on_val(checkpoint) for task in tasks]
-            cells += [str(over_seeds(found, key)) for key in (*recalls, *further)]
+            cells += [str(over_seeds(found, key) or "-") for key in (*recalls, *further)]
         best = setting == study.chosen(name) and len(study.grid(name)) > 1
         lines.append([f"**{cell}**" for cell in cells] if best else cells)
     shown = (*(RECALLS[key] for key in recalls), *further)
