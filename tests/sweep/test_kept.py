@@ -361,15 +361,18 @@ def test_what_was_kept_without_weights_is_trained_once_more_where_it_is_to_be_me
     assert trained == [[ASKED_FILE]], "and not another time"
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/out", "link"])
+@pytest.mark.parametrize(
+    "name", ["../trained.json", "t/measured/../../../out", "/etc/out", "link", "photos/1.jpg", "a"]
+)
 def test_archives_of_anybody_write_nothing_elsewhere(tmp_path, name):
+    """Nor is another archive of the user's taken for one of results, which would replace it."""
     with tarfile.open(tmp_path / "x.tar.xz", "w:xz") as tar:
-        told = tarfile.TarInfo(name)
+        told = tarfile.TarInfo("t/trained.json" if name == "link" else name)
         if name == "link":
             told.type, told.linkname = tarfile.SYMTYPE, "/etc"
         tar.addfile(told, io.BytesIO())
     with pytest.raises(
-        UsageError, match=r"x.tar.xz cannot be read \(.* is not a file of a training\): restore or delete"
+        UsageError, match=r"x.tar.xz cannot be read \(.* is not a file of a training\): restore it, or name"
     ):
         restore(tmp_path / "x.tar.xz", tmp_path / "runs")
     (tmp_path / "x.tar.xz").write_bytes(b"no archive")

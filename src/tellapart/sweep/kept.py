@@ -187,7 +187,7 @@ def _read(archive: Path) -> dict[str, bytes]:
     try:
         return dict(_members(archive)) if archive.exists() else {}
     except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
-        raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
+        raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore it, or name another file.") from error
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -195,11 +195,21 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
     with io.BytesIO(lzma.decompress(archive.read_bytes())) as packed, reading_tar(packed) as tar:
         for told in members_within(tar):
             inside = not (told.name.startswith("/") or ".." in PurePosixPath(told.name).parts)
-            if not (told.isfile() and inside and told.size <= LONGEST):
+            if not (told.isfile() and inside and _is_kept(told.name) and told.size <= LONGEST):
                 raise ValueError(f"{told.name!r} is not a file of a training")
             file = tar.extractfile(told)
             assert file is not None
             yield told.name, file.read()
+
+
+def _is_kept(name: str) -> bool:
+    """Whether a member is called as ``keep`` calls them; another archive of the user's would be replaced by it."""
+    folder, _, file = name.partition("/")
+    return (
+        (folder == NOTES and bool(file))
+        or file in (TRAINED_FILE, LOG_FILE, SECONDS_FILE)
+        or file.startswith((f"{MEASURED}/", "checkpoint-"))
+    )
 
 
 def _of_task(task: Task) -> Iterator[tuple[str, bytes]]:
