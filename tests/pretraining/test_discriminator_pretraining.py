@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from discriminator_fakes import captions as caption_rollout
 from discriminator_fakes import pictures, tiny_listener
 from tellapart.data.center_crop import center_cropped
 from tellapart.data.clips import ClipFile
 from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ImageFile
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
@@ -177,6 +179,23 @@ def test_another_start_model_listener_or_setting_is_another_discriminator(parts,
     drawn = counting(monkeypatch, captioner)
     pretrain(*parts, replace(SETTINGS, kind="text"))
     assert drawn == []
+
+
+def test_other_pictures_under_the_same_names_are_captioned_again(listener, tmp_path):
+    """Ids and references are equal where files of a folder were replaced, or where another folder has them in another size."""
+
+    def of(path):
+        return CaptionDataset([Example("a", ImageFile(path), ("a red dog",))], name="photos")
+
+    small, large, missing = (of(tmp_path / f"{name}.png") for name in ("small", "large", "missing"))
+    for side, name in ((8, "small"), (16, "large")):
+        Image.effect_noise((side, side), 50).save(tmp_path / f"{name}.png")
+    assert len({start_captions.data_digest(each) for each in (small, large, missing)}) == 3
+    assert start_captions.data_digest(center_cropped(small)) != start_captions.data_digest(center_cropped(large))
+    assert start_captions.data_digest(missing) == TrainingData(missing, Collate({})).fingerprint()
+    captioner = tiny_ved()
+    keys = {experiments._key(captioner, listener, each, None, SETTINGS) for each in (small, large)}
+    assert len(keys) == 2
 
 
 def test_other_frames_of_clips_are_another_discriminator(listener):
@@ -484,6 +503,7 @@ import os, sys, time
 from dataclasses import replace
 from pathlib import Path
 import torch
+from PIL import Image
 torch.set_num_threads(1)
 import torch.distributed as dist
 from filelock import FileLock, Timeout

@@ -61,9 +61,9 @@ def pretrained_discriminator(
     """The discriminator that a training with WTF-RL starts from.
 
     Pre-training draws the start model's captions once per image, then learns from strings and the listener's embeddings alone.
-    Its result is kept in the cache by content: the start model's and the listener's weights, the data's ids and references,
-    the settings. An interrupted one is taken up again; a second process that wants the same waits for the first. The accuracy
-    on images it never saw is logged, and a useless discriminator is reported with a warning.
+    Its result is kept in the cache by content: the start model's and the listener's weights, the data's ids, references and
+    sizes of image files, the settings. An interrupted one is taken up again; a second process that wants the same waits for the
+    first. The accuracy on images it never saw is logged, and a useless discriminator is reported with a warning.
 
     Args:
         captioner: the start model; not changed.

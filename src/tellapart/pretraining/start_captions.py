@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.data.center_crop import stored
 from tellapart.data.corruptions import corrupt
 from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.images import ImageFile, ImageSource, PackedImage
 from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.evaluation.drawing import forked_generators
@@ -113,8 +114,8 @@ def start_captions(
     cache, and are kept whole: a caption follows from the arguments alone. Calls share the batches that are equal.
 
     The cache is named by the captioner's weights, prompt and frames per clip, the decoding, the seed if it samples, and the
-    data's ids, references and sampling of frames. A batch is one line of its file, written as soon as it is drawn: a stopped
-    process loses one batch at most.
+    data's ids, references, sizes of image files and sampling of frames. A batch is one line of its file, written as soon as it is
+    drawn: a stopped process loses one batch at most.
 
     Args:
         captioner: the start model; not changed.
@@ -177,10 +178,22 @@ def captioner_digest(captioner: Captioner) -> str:
 
 
 def data_digest(dataset: CaptionDataset) -> str:
-    """A hash of ids and references, and of the sampling of frames where it is not uniform."""
-    samplings = {getattr(stored(example.image), "sampling", "uniform") for example in dataset}
+    """A hash of ids and references, of the sizes of image files, and of the sampling of frames where it is not uniform."""
+    images = [stored(example.image) for example in dataset]
+    samplings = {getattr(image, "sampling", "uniform") for image in images}
     further = " ".join(sorted(samplings - {"uniform"}))
+    if any(sizes := [_bytes_of(image) for image in images]):
+        further += json.dumps(sizes)
     return TrainingData(dataset, lambda examples: Batch([], []), further=further).fingerprint()
+
+
+def _bytes_of(image: ImageSource) -> int:
+    """The size of an image's file; 0 where it is in none, or in one that is missing."""
+    if isinstance(image, PackedImage):
+        return image.size
+    with suppress(OSError, ValueError):
+        return image.path.stat().st_size if isinstance(image, ImageFile) else 0
+    return 0
 
 
 def digest(*decides: object) -> str:
