@@ -52,6 +52,12 @@ def test_options_of_models_without_a_model(judged, tmp_path, capsys):
         assert f"{words[0]} is for metrics that see images: give --listener" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(judged, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tellapart.cli.bench._measured", lambda *_: pytest.fail("measured"))
+    assert main(["bench", "people", str(judged), "--output_dir", str(judged)]) == 2
+    assert f"error: {judged} cannot be written to" in capsys.readouterr().err
+
+
 def test_overview(capsys):
     assert main(["bench", "--help"]) == 0
     assert "\n  people  compare metrics with people's judgements" in capsys.readouterr().out

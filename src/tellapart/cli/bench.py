@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, say_json, table
 from tellapart.errors import UsageError
+from tellapart.files import require_writable
 from tellapart.names import require_known
 from tellapart.recipe.people import Judges, references_from
 
@@ -71,6 +72,8 @@ def run_people(argv: Sequence[str]) -> int:
         raise UsageError(
             f"--{unseen} is for metrics that see images: give --listener, --pac or --itm, or leave it out."
         )
+    if options.output_dir is not None:
+        require_writable(options.output_dir, "--output_dir")  # told now, not after all models have measured
     measured, how = _measured(Path(words[0]), options)
     if options.output_dir is not None:
         from tellapart.evaluation.people.page import write_people
