@@ -58,6 +58,12 @@ def test_ties_are_wrong_and_pairs_without_references_are_left_out():
     assert figures(judgements, Given(x=2, y=1, z=2))["sugarcrepe b", "given"].judgements == 2
 
 
+def test_pairs_without_a_group_are_those_of_the_whole_set_once():
+    pairs = [Preference("i", "x", "y", (), "a"), Preference("i", "y", "x", (), "")]
+    found = measure(Judgements("caparena", pairs=tuple(pairs)), [Given(x=2, y=1)]).figures
+    assert [(one.protocol.name, one.judgements) for one in found] == [("caparena", 2), ("caparena a", 1)]
+
+
 def test_captions_of_one_image_in_order():
     rows = [Rated("i", "x", (), (0.2, 0.4)), Rated("i", "y", (), (0.9,)), Rated("j", "z", (), (0.1,))]
     found = figures(Judgements("polaris", tuple(rows)), Given(x=1, y=3, z=2))

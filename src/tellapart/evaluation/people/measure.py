@@ -178,7 +178,7 @@ def _pairs(name: str, pairs: Sequence[Preference], scorers: Sequence[Scorer]) ->
     scores = _scores(rows, scorers)
     groups = list(dict.fromkeys(pair.group for pair in pairs))
     figures = []
-    for group in groups if len(groups) < 2 else ["", *groups]:
+    for group in groups if len(groups) < 2 else ["", *filter(None, groups)]:
         protocol = Protocol(f"{name} {group}".strip(), "accuracy", about=PAIRS.get(name, "") if not group else "")
         of_group = np.array([not group or pair.group == group for pair in pairs])
         for metric, values in scores.items():
