@@ -21,6 +21,14 @@ def mix_seeds(*parts: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+def seed_torch(seed: int) -> None:
+    """``torch.manual_seed``, which without an accelerator writes down three times where it was called, for one that may come."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 def base_seed() -> int:
     """The next seed from torch's global generator (which the training loop re-seeds before every micro-batch)."""
     return int(torch.randint(0, 2**62, (1,)).item())
@@ -58,5 +66,5 @@ def _generator(seed: int, image_id: str) -> np.random.Generator:
 def seeded(*parts: int | str) -> Iterator[None]:
     """While the block runs, torch's global generator is as these parts decide (weights are drawn from it); then as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(mix_seeds(*parts))
+        seed_torch(mix_seeds(*parts))
         yield

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.modes import evaluating
+from tellapart.draws import seed_torch
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding, Rollout
 
@@ -44,7 +45,7 @@ def check_captioner(captioner: Captioner, batch: Batch) -> None:
     parameter = next(captioner.parameters())
     devices = [parameter.device] if parameter.device.type == "cuda" else []
     with evaluating(captioner), torch.random.fork_rng(devices):
-        torch.manual_seed(0)
+        seed_torch(0)
         human = _human(captioner, pair)
         if not bool(human.finished.all()):
             raise UsageError(

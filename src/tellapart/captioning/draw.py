@@ -14,7 +14,7 @@ from tellapart.captioning.gate import CONFUSED, SEVERITY, Gate
 from tellapart.captioning.records import Caption
 from tellapart.captioning.style import Finish
 from tellapart.captioning.summary import Summary
-from tellapart.draws import mix_seeds
+from tellapart.draws import mix_seeds, seed_torch
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding, Reward, Rollout
 
@@ -138,7 +138,7 @@ class Drawer:
         """The captions of each described image in one try, best first, without prefix and suffix."""
         how = self.how
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(mix_seeds(how.seed, "caption", attempt))
+            seed_torch(mix_seeds(how.seed, "caption", attempt))
             if how.apart is None:
                 rollout = self.captioner.generate(batch, decoding)
             else:

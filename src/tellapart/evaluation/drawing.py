@@ -10,6 +10,7 @@ import torch
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.draws import seed_torch
 from tellapart.progress import track
 from tellapart.types import Decoding, Rollout
 
@@ -48,7 +49,7 @@ def draw_rollouts(
     )
     for batch in track(loader, description, total=len(loader)):
         with evaluating(captioner), forked_generators(device):
-            torch.manual_seed(seed)
+            seed_torch(seed)
             rollout = captioner.generate(batch.to(device), decoding)
         yield rollout
 

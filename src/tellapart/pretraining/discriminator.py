@@ -14,7 +14,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.data.corruptions import vocabulary_of
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
-from tellapart.draws import mix_seeds, uniforms
+from tellapart.draws import mix_seeds, seed_torch, uniforms
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, read_json, write_json
 from tellapart.launch import is_main, processes
@@ -94,7 +94,7 @@ def new_discriminator(listener: ClipListener | RememberingTexts, settings: Discr
     """One with random weights, which follow from ``settings.seed``."""
     options = {"see_image": settings.see_image} if settings.kind == "text" else {}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(mix_seeds("discriminator", settings.kind, settings.seed))
+        seed_torch(mix_seeds("discriminator", settings.kind, settings.seed))
         return KINDS[settings.kind](listener, **options)
 
 

@@ -20,7 +20,7 @@ from tellapart.data.corruptions import corrupt
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ImageFile, ImageSource, PackedImage
 from tellapart.data.loader import TrainingData
-from tellapart.draws import base_seed, mix_seeds, uniforms
+from tellapart.draws import base_seed, mix_seeds, seed_torch, uniforms
 from tellapart.evaluation.drawing import forked_generators
 from tellapart.files import cache_dir, write_text
 from tellapart.launch import is_main, processes
@@ -157,7 +157,7 @@ def _draw(
     drawn: dict[tuple[str, ...], dict] = {}
     with bar("start model's captions", sum(map(len, batches))) as shown, forked_generators(device):
         for batch in batches:
-            torch.manual_seed(seed)
+            seed_torch(seed)
             rollout = captioner.generate(collate(batch).to(device), decoding)
             line = {"ids": rollout.ids(), "texts": rollout.texts, "finished": rollout.finished.tolist()}
             if is_main():

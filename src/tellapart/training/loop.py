@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tellapart.data.loader import Cut, TrainingData
-from tellapart.draws import mix_seeds
+from tellapart.draws import mix_seeds, seed_torch
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, write_json
 from tellapart.run_files import RECORD_FILE, STATE_FILE
@@ -425,7 +425,7 @@ def _put_back(config: TrainConfig, devices: Devices) -> None:
 
 
 def _seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
+    seed_torch(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
