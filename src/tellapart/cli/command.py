@@ -45,7 +45,7 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
         known_key(name, types, shown=f"--{name}"): reading.Given(value, f"--{name}")
         for name, value in words.options.items()
     }
-    values = read_options(given, kind.__name__, options)
+    values = read_options(given, kind)
     return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 

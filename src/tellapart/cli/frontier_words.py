@@ -137,7 +137,7 @@ def read_words(argv: Sequence[str]) -> Words:
     _refuse_of_one_training(given.options)
     methods, added, at = _belonging(given.positional)
     mine = {name: Given(value, f"--{name}") for name, value in given.options.items() if name in own}
-    options: FrontierOptions = FrontierOptions(**vars(read_options(mine, "FrontierOptions", OPTIONS)))
+    options: FrontierOptions = FrontierOptions(**vars(read_options(mine, FrontierOptions)))
     _check(options, methods, added)
     overrides = {name: _override(name, value, types, own) for name, value in given.options.items() if name not in own}
     for method in methods:

@@ -22,7 +22,8 @@ from typing import Annotated, Any, Literal, Union
 
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, create_model
+from pydantic_core import CoreSchema
 
 from tellapart.errors import UsageError
 from tellapart.ranges import limits_in_words, type_of
@@ -94,9 +95,14 @@ def options_of(target: Any, *, skip: Sequence[str] = ()) -> dict[str, Option]:
         target: a dataclass, whose fields are the options, or a callable, whose keyword-only arguments are.
         skip: arguments that are given otherwise.
     """
+    return {option.name: option for option in _options(target, tuple(skip))}
+
+
+@cache
+def _options(target: Any, skip: tuple[str, ...]) -> tuple[Option, ...]:
     told = _told(target)
     found = _fields if dataclasses.is_dataclass(target) else _arguments
-    return {name: Option(name, kind, default, told.get(name, "")) for name, kind, default in found(target, tuple(skip))}
+    return tuple(Option(name, kind, default, told.get(name, "")) for name, kind, default in found(target, skip))
 
 
 _STYLE = DocstringStyle.GOOGLE
@@ -120,10 +126,8 @@ def _fields(target: Any, skip: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]
             yield field.name, hints[field.name], REQUIRED if default is dataclasses.MISSING else default
 
 
-@cache
-def _arguments(target: Any, skip: tuple[str, ...]) -> Sequence[tuple[str, Any, Any]]:
+def _arguments(target: Any, skip: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
     function: Any = vars(target).get("__init__", target.__init__) if isinstance(target, type) else target  # type: ignore[misc]
-    found = []
     function = inspect.unwrap(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY or name in skip:
@@ -132,8 +136,7 @@ def _arguments(target: Any, skip: tuple[str, ...]) -> Sequence[tuple[str, Any, A
         kind = parameter.annotation
         if isinstance(kind, str):
             kind = _evaluated(kind, name, function)
-        found.append((name, Any if kind is REQUIRED else kind, parameter.default))
-    return found
+        yield name, Any if kind is REQUIRED else kind, parameter.default
 
 
 def _evaluated(annotation: str, name: str, function: Any) -> Any:
@@ -154,6 +157,26 @@ def model_of(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Field name .* shadows", category=UserWarning)
         return create_model(name, __config__=CONFIG, **fields)
+
+
+class MadeOnce:
+    """Marks a dataclass in a model's field: what pydantic makes of it is made once, not anew for every model that holds it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        found = _made_once(source)
+        return found["schema"] if found["type"] == "nullable" else handler(source)  # else it holds itself
+
+
+@cache
+def _made_once(kind: Any) -> Any:
+    either: Any = kind | None  # alone it could have no config
+    return TypeAdapter(either, config=CONFIG).core_schema
+
+
+@cache
+def record_model(kind: Any) -> type[BaseModel]:
+    """``model_of`` the options of a dataclass."""
+    return model_of(kind.__name__, options_of(kind))
 
 
 def types_of(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from inspect import cleandoc, getdoc
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
@@ -22,6 +22,7 @@ from tellapart.recipe.options import (
     HELP_WIDTH,
     REQUIRED,
     Given,
+    MadeOnce,
     Option,
     help_lines,
     model_of,
@@ -132,9 +133,10 @@ class Section:
 
     def field(self, name: str) -> tuple[Any, Any]:
         """The section as a field of a model."""
-        kind: Any = self.kind or model_of(name, self.options)
+        made: Any = self.kind or model_of(name, self.options)
+        kind: Any = Annotated[self.kind, MadeOnce()] if self.kind else made
         required = any(option.default is REQUIRED for option in self.options.values())
-        default: dict[str, Any] = {} if required else {"default_factory": kind}
+        default: dict[str, Any] = {} if required else {"default_factory": made}
         if self.absent:
             default = {"default": None}
         return kind | None if self.optional else kind, Field(description=self.help or None, **default)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tellapart.errors import UsageError
 from tellapart.recipe.flags import NoValue, split_words
-from tellapart.recipe.options import Given, is_switch, model_of, options_of, types_of, validated
+from tellapart.recipe.options import Given, is_switch, options_of, record_model, types_of, validated
 from tellapart.recipe.schema import Schema
 from tellapart.recipe.shipped import RECIPE_ENDINGS, is_recipe
 
@@ -88,21 +88,20 @@ def _plugins(argv: Sequence[str]) -> list[Path]:
 
 def _flags(options: Mapping[str, Any]) -> TrainFlags:
     given = {name: Given(value, f"--{name}") for name, value in options.items() if name in FLAG_TYPES}
-    return TrainFlags(**vars(read_options(given, "TrainFlags", FLAGS)))
+    return TrainFlags(**vars(read_options(given, TrainFlags)))
 
 
-def read_options(given: Mapping[str, Given], name: str, options: Mapping[str, Any]) -> Any:
+def read_options(given: Mapping[str, Given], kind: Any) -> Any:
     """Checked values of the options of a command.
 
     Args:
         given: dotted name -> value.
-        name: of the model, for programmers.
-        options: by name.
+        kind: dataclass of the command's options.
 
     Raises:
         UsageError: one is missing, lacks its value or is of a wrong type.
     """
-    types = types_of(options)
+    types = types_of(options_of(kind))
     values = {}
     for key, one in given.items():
         if isinstance(one.value, NoValue):
@@ -110,7 +109,7 @@ def read_options(given: Mapping[str, Given], name: str, options: Mapping[str, An
                 raise UsageError(f"--{key} has no value: write --{key} VALUE.")
             one = Given(True, one.shown)
         values[key] = one
-    return validated(model_of(name, options), values, types, missing="command")
+    return validated(record_model(kind), values, types, missing="command")
 
 
 def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, Any]) -> None:
