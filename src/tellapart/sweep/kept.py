@@ -166,7 +166,7 @@ def _agrees(place: Path, files: Mapping[str, bytes]) -> bool:
     shared = [name for name in files if name.endswith((".json", ".jsonl")) and (place / name).is_file()]
     try:
         return bool(shared) and all(
-            _evaluations(content) == _evaluations(files[name]) if name == LOG_FILE else content == files[name]
+            content == files[name] or (name == LOG_FILE and _evaluations(content) == _evaluations(files[name]))
             for name in shared
             for content in [(place / name).read_bytes()]
         )

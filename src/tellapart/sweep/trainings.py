@@ -5,9 +5,11 @@ Names of options are dotted, those of the loop below ``training``: ``training.le
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -207,4 +209,10 @@ def build_stages(named: Iterable[tuple[Resolved, Any]]) -> None:
 
 def resolved_key(recipe: Resolved, *further: object, sections: Sequence[str] = ()) -> str:
     """The key of a recipe, or of some of its sections, with whatever else decides; 12 hex digits."""
-    return key_of(Recipe.load(recipe), *further, sections=sections)
+    return key_of(_read_again(json.dumps(recipe)), *further, sections=sections)
+
+
+@lru_cache(maxsize=1)
+def _read_again(resolved: str) -> Recipe:
+    """A recipe from JSON; the keys of a training and of its measurements are asked for one after another."""
+    return Recipe.load(json.loads(resolved))

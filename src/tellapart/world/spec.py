@@ -108,5 +108,8 @@ def require_size(size: str) -> None:
 
 def version() -> str:
     """Twelve hexadecimal digits that change with every constant of this module."""
-    constants = {name: value for name, value in globals().items() if name.isupper()}
-    return hashlib.sha256(json.dumps(constants, sort_keys=True).encode()).hexdigest()[:12]
+    return _digits
+
+
+_constants = {name: value for name, value in globals().items() if name.isupper()}
+_digits = hashlib.sha256(json.dumps(_constants, sort_keys=True).encode()).hexdigest()[:12]

@@ -85,6 +85,8 @@ def require_size(size: str) -> None:
 
 def version() -> str:
     """Twelve hexadecimal digits that change with every constant of this module and of the still world's."""
-    constants = {name: value for name, value in globals().items() if name.isupper()}
-    text = json.dumps([still.version(), constants], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _digits
+
+
+_constants = {name: value for name, value in globals().items() if name.isupper()}
+_digits = hashlib.sha256(json.dumps([still.version(), _constants], sort_keys=True).encode()).hexdigest()[:12]
