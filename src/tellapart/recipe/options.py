@@ -160,7 +160,7 @@ def model_of(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
 
 
 class MadeOnce:
-    """Marks a dataclass in a model's field: what pydantic makes of it is made once, not anew for every model that holds it."""
+    """Marks a dataclass in a model's field. What pydantic makes of it is kept for every further model that holds it."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         found = _made_once(source)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -131,23 +133,30 @@ def read_yaml(path: Path, kind: Kind = RECIPE) -> Written:
     except (OSError, UnicodeDecodeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise UsageError(f"the {kind.name} {path} {why}: {kind.remedy}") from error
-    loader = None
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is not None and _unfolded(node, {}) > MOST:
-            raise yaml.composer.ComposerError(None, None, "its aliases unfold to too much", node.start_mark)
-        values = None if node is None else loader.construct_document(node)
+        values, lines = _parsed(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         line = f"line {mark.line + 1}: " if mark else ""
         raise UsageError(f"{path} is not a valid {kind.name} ({line}{why}): correct the YAML.") from error
-    finally:
-        if loader is not None:
-            loader.dispose()
-    if node is None or not isinstance(values, dict):
+    if not isinstance(values, dict):
         raise UsageError(f"{path} holds no options: a {kind.name} is a YAML mapping such as {kind.example!r}.")
-    return Written(values, _lines(node))
+    return Written(deepcopy(values), dict(lines))
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> tuple[Any, dict[str, int]]:
+    """What a text holds, and the lines of its keys. Lists of recipes and sweeps read the same few files again and again."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None, {}
+        if _unfolded(node, {}) > MOST:
+            raise yaml.composer.ComposerError(None, None, "its aliases unfold to too much", node.start_mark)
+        return loader.construct_document(node), _lines(node)
+    finally:
+        loader.dispose()
 
 
 def _unfolded(node: yaml.Node, known: dict[int, int]) -> int:
