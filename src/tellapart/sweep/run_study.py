@@ -225,7 +225,8 @@ def known(study: Study) -> list[Task]:
         tasks = [*tasks, *study.plain()]
         if all(task.done() for task in tasks):
             every = (task for each in study.measured.values() for task in each)
-            tasks += [task for task in every if task.folder not in {known.folder for known in tasks}]
+            folders = {task.folder for task in tasks}
+            tasks += [task for task in every if task.folder not in folders]
     return tasks
 
 
