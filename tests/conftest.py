@@ -11,11 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # the threads that read weights cost tiny models a fifth of it
 
 import pytest
-import torch
 from hypothesis import settings
-from transformers import GenerationConfig, PreTrainedConfig
-
-torch.set_num_threads(1)
 
 # Looking through all objects of transformers for garbage again and again took a twentieth of the tests' time.
 gc.set_threshold(*gc.get_threshold()[:2], 100)
@@ -24,10 +20,10 @@ gc.set_threshold(*gc.get_threshold()[:2], 100)
 settings.register_profile("tellapart", deadline=None)
 settings.load_profile("tellapart")
 
-# Without an accelerator torch.manual_seed() keeps three formatted stacks for one that may come, which takes a millisecond.
-_seed = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
-
-FIRST = ("test_world_stages.py", "test_every_family.py", "test_meteor_reference.py", "test_caption_kills.py")
+FIRST = (
+    *("test_world_stages.py", "test_every_family.py", "test_meteor_reference.py", "test_caption_kills.py"),
+    *("test_kept_results.py", "test_numerics.py"),
+)
 """Files that begin: one process builds all the world's stages while the other is busy with what needs none."""
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -47,6 +43,20 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
     if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist, where it is used
         config.option.loadscopereorder = False
+
+
+def pytest_collection() -> None:
+    """Before tests are imported. The process that only hands them out never comes here and needs no torch: importing it alone
+    takes five seconds, for which the others wait."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What imports left is not looked through for garbage again, which nothing of it becomes."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -94,13 +104,46 @@ def files_are_left_to_the_system():
 def configurations_are_not_printed():
     """transformers prints every configuration it reads for a log that is off, and in errors that it catches: a tenth of the time
     of tests that load captioners."""
+    from transformers import GenerationConfig, PreTrainedConfig
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreTrainedConfig, "__repr__", object.__repr__)
         patch.setattr(GenerationConfig, "__repr__", object.__repr__)
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def configurations_are_read_at_once():
+    """At every attribute of a configuration transformers asks whether its layers differ, which in no test they do: an eighth of
+    the time that a tiny model takes to load."""
+    from transformers import PreTrainedConfig
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in PreTrainedConfig.__mro__:
+            if kind.__name__ == "HeterogeneousConfigMixin":
+                patch.delattr(kind, "__getattribute__", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def numbers_are_drawn_into_memory_only():
+    """transformers builds a model on no device before it reads the weights. What its layers draw there has no numbers and takes
+    none from a generator, but goes through torch in Python: a twelfth of the time of tests of commands."""
+    import torch
+
+    draw = torch.nn.init._no_grad_normal_
+
+    def drawn(tensor, *arguments, **options):
+        return tensor if tensor.is_meta else draw(tensor, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.init, "_no_grad_normal_", drawn)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers():
     """What a test draws does not depend on the tests before it."""
-    _seed(0)
+    from tellapart.draws import seed_torch
+
+    seed_torch(0)
