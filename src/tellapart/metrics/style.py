@@ -89,4 +89,7 @@ def repetition(words: Sequence[str]) -> float:
 
 def begins_with_any(words: Sequence[str], phrases: Sequence[Sequence[str]]) -> bool:
     """Whether a caption begins with one of some phrases, word by word."""
-    return any(phrase and list(words[: len(phrase)]) == list(phrase) for phrase in phrases)
+    first = words[0] if words else None
+    return any(
+        phrase and phrase[0] == first and list(words[: len(phrase)]) == list(phrase) for phrase in phrases
+    )  # most differ in the first word
