@@ -113,19 +113,6 @@ def configurations_are_not_printed():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def configurations_are_read_at_once():
-    """At every attribute of a configuration transformers asks whether its layers differ, which in no test they do: an eighth of
-    the time that a tiny model takes to load."""
-    from transformers import PreTrainedConfig
-
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in PreTrainedConfig.__mro__:
-            if kind.__name__ == "HeterogeneousConfigMixin":
-                patch.delattr(kind, "__getattribute__", raising=False)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def numbers_are_drawn_into_memory_only():
     """transformers builds a model on no device before it reads the weights. What its layers draw there has no numbers and takes
     none from a generator, but goes through torch in Python: a twelfth of the time of tests of commands."""

@@ -99,7 +99,7 @@ class Aggregate:
 
 
 def _of_sets(metrics: Sequence[str], per_image: Mapping[str, Sequence[Any]]) -> Iterator[_Part]:
-    """The metrics among these that are no averages over images."""
+    """The metrics among these that images do not average to."""
 
     def columns(names: Sequence[str]) -> list[Sequence[Any]] | None:
         return [per_image[name] for name in names] if all(_complete(per_image.get(name)) for name in names) else None
