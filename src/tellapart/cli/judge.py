@@ -381,7 +381,7 @@ def _tell_shortage(chosen: dict[str, list[str]], wanted: int) -> None:
     reasons = {WHICH_IMAGE: "are captioned by both runs", READS_BETTER: "have different captions by the two runs"}
     for question, ids in chosen.items():
         if len(ids) < wanted:
-            note(f"note: only {len(ids)} images {reasons[question]}; {question} asks about these.")
+            note(f"note: {question} asks about {count_of(len(ids), 'image')}: no more {reasons[question]}.")
 
 
 def _distractors(options: JudgeOptions, where: Where, ids: Sequence[str]) -> tuple[dict[str, str], str]:

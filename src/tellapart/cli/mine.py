@@ -12,7 +12,7 @@ from tellapart.cli.command import options_of, require_another_file, require_own
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -190,5 +190,5 @@ def page(dataset: CaptionDataset, found: Neighbours, seconds: float, *, copies_l
     close = int((similarities[:, 0] >= CLOSE).sum())
     if close:
         remedy = "" if copies_left_out else "; if these are photos, --near_duplicates true leaves copies out"
-        lines.append(f"{close:,} images have a neighbour at {CLOSE} or above{remedy}.")
+        lines.append(f"similarity of {CLOSE} or above to the nearest neighbour: {count_of(close, 'image')}{remedy}.")
     return "\n".join([*lines, f"{seconds:.1f} s; kept in {found.path}"])
