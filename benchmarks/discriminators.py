@@ -80,6 +80,7 @@ def learned(built: Built, source: str, settings: DiscriminatorSettings) -> Discr
     train, evaluation = built.dataset, watched(built)
     listener = evaluation.listeners["listener"]
     assert isinstance(listener, ClipListener)
+    listener.cache_images(train)
     if source != SHUFFLED:
         held_out = evaluation.dataset
         return pretrain(built.captioner, listener, train, built.data.collate, settings, held_out=held_out)[0]

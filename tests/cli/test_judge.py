@@ -137,7 +137,7 @@ def test_files_of_captions_and_one_question(materials, tmp_path, served, capsys)
     words = [str(tmp_path / name / "said.jsonl") for name in "ab"]
     assert main(judged(words, materials, tmp_path, "--question", "reads_better", "--split", "train")) == 0
     said = capsys.readouterr().err
-    assert "only 8 images have different captions" in said
+    assert "reads_better asks about 8 images: no more have different captions" in said
     assert "warning" not in said
     (study,) = served
     assert study.runs == tuple(f"said ({word})" for word in words)

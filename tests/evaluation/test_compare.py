@@ -83,9 +83,9 @@ def test_rows_are_paired_by_image_not_by_place():
     assert compare_results([first, backwards]).differences == compare_results([first, second]).differences
 
 
-def test_a_column_with_gaps_gets_no_interval():
+def test_a_column_without_a_value_gets_no_interval():
     first, second = toy_result("xe", seed=0), toy_result("dico", seed=1)
-    gap = replace(second, per_image=second.per_image | {"CIDEr": [None, *second.per_image["CIDEr"][1:]]})
+    gap = replace(second, per_image=second.per_image | {"CIDEr": [None] * len(second.captions)})
     differences = compare_results([first, gap]).differences[1]
     assert differences["CIDEr"].low is None
     assert differences["judge_MRR"].low is not None

@@ -122,7 +122,7 @@ def sampled(reward, *, max_new_tokens=20, **options):
 def hacked(tmp_path_factory):
     """CLIP-S alone at a rate too high for this captioner: the listener is pleased by piles of words."""
     folder = tmp_path_factory.mktemp("hacked")
-    speaker, objective = sampled(Similarity(world().evaluate.listeners["listener"]))
+    speaker, objective = sampled(Similarity(world().objective.reward.rewards["clip_s"].listener))
     evaluate = evaluation(
         world(), speaker, GrammarMeasure(Grammar.from_pretrained(resolve("world/grammar", size="small")))
     )
@@ -217,20 +217,20 @@ def test_references_of_another_language_reward_nothing(tmp_path):
 
 def test_equal_captions_have_no_advantages(tmp_path):
     """At a temperature near 0 all draws are the greedy caption."""
-    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]), temperature=1e-4)
+    _, objective = sampled(Similarity(world().objective.reward.rewards["clip_s"].listener), temperature=1e-4)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/no_spread"}
 
 
 def test_captions_that_are_cut_while_drawing(tmp_path):
-    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]), max_new_tokens=3)
+    _, objective = sampled(Similarity(world().objective.reward.rewards["clip_s"].listener), max_new_tokens=3)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/drawn_unfinished"}
     assert verdicts(tmp_path) == CUT
 
 
 def test_a_rate_that_overflows(tmp_path):
-    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]))
+    _, objective = sampled(Similarity(world().objective.reward.rewards["clip_s"].listener))
     with pytest.raises(NonFiniteError):
         trained(tmp_path, objective, learning_rate=1e30)
     assert verdicts(tmp_path) >= OVERFLOW
