@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from tellapart.recipe.build import build
 from tellapart.recipe.listener import ListenerRecipe
@@ -28,9 +29,9 @@ def folders(materials, tmp_path_factory):
     return root
 
 
-def figures(folders, where, method, **changes):
-    """What the evaluation measures before the first step, by listeners alone."""
-    built = build(
+def built_with(folders, where, method, **changes):
+    """A training on ``train`` that is evaluated on another folder."""
+    return build(
         Recipe.load(
             {
                 "method": method,
@@ -41,6 +42,11 @@ def figures(folders, where, method, **changes):
             }
         )
     )
+
+
+def figures(*what, **changes):
+    """What the evaluation measures before the first step, by listeners alone."""
+    built = built_with(*what, **changes)
     found = built.watch(built.objective)
     return {name: value for name, value in found.items() if "listener" in name}
 
@@ -57,6 +63,17 @@ def test_they_are_retrieved_among_themselves(folders, materials, kind):
     found = figures(folders, "val", method, **own, **more)
     assert any("R@1" in name for name in found)
     assert found == figures(folders, "named", method, **own, **more)
+
+
+def test_rewards_are_of_the_training_images(folders, materials):
+    def rewards(where):
+        late = {"reward": {"likelihood": 1.0}, "listener": {"path": str(folders / "late")}}
+        built = built_with(folders, where, "scst", captioner={"model_name_or_path": str(materials.captioner)}, **late)
+        batch = built.data.collate([built.dataset[i] for i in range(6)])
+        rollout = built.captioner.tokenize(batch, ["a red square above a dot"] * 6, torch.arange(6))
+        return built.objective.reward.rewards["likelihood"](rollout)
+
+    assert torch.equal(rewards("val"), rewards("named"))
 
 
 def test_a_listener_in_training_retrieves_them_among_themselves(folders, materials):
