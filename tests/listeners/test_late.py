@@ -235,3 +235,21 @@ def test_equal_pictures_fit_a_text_equally_well(monkeypatch):
     assert torch.equal(found[:, :3], found[:, 3:])
     assert torch.equal(found[:, :3], listener.logprobs(TEXTS, names[:3]))
     assert torch.equal(listener.encode_ids(names[:3]), listener.encode_ids(names[3:]))
+
+
+def test_an_id_stays_that_of_its_picture_until_the_weights_change():
+    listener, (first, second, *_) = tiny_late(), pictures()
+    listener.cache_images([first])
+    before = listener.vectors_of([first.id])
+    with pytest.raises(UsageError, match="names two different pictures"):
+        listener.cache_images([replace(second, id=first.id)])
+    assert torch.equal(listener.vectors_of([first.id]), before)
+    with torch.no_grad():
+        for parameter in listener.model.vision_model.parameters():
+            parameter.mul_(1.5)
+    listener.cache_images([first])
+    fresh = tiny_late()
+    fresh.model.load_state_dict(listener.model.state_dict())
+    fresh.cache_images([first])
+    assert torch.equal(listener.vectors_of([first.id]), fresh.vectors_of([first.id]))
+    assert not torch.equal(listener.vectors_of([first.id]), before)

@@ -503,7 +503,6 @@ import os, sys, time
 from dataclasses import replace
 from pathlib import Path
 import torch
-from PIL import Image
 torch.set_num_threads(1)
 import torch.distributed as dist
 from filelock import FileLock, Timeout

@@ -282,7 +282,6 @@ def _ids(title: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _groups(title: str, groups: Sequence[Group]) -> list[str]:
-
     if not groups:
         return []
     lines = []

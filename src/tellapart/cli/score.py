@@ -125,7 +125,6 @@ def score_given(word: str, options: ScoreOptions) -> int:
 
 def _tell(given: Given, options: ScoreOptions) -> None:
     """Say what of the captions does not fit, and write down all of it; raise unless it may be left out."""
-
     matched, folder = given.matched, options.output_dir
     listed = ""
     if folder is not None:

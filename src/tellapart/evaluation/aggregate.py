@@ -44,8 +44,7 @@ def bleu_columns(matches: Matches) -> dict[str, Sequence[int]]:
 
 def perplexity_of(nll: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """``exp(nll / tokens)`` of sums over a set, NaN where it has no tokens."""
-    tokens = np.asarray(tokens, np.float64)
-    return np.exp(np.divide(nll, tokens, out=np.full(tokens.shape, np.nan), where=tokens > 0))
+    return np.exp(_quotient(np.stack([nll, tokens]).astype(np.float64), where_none=np.nan))
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def _of_sets(metrics: Sequence[str], per_image: Mapping[str, Sequence[Any]]) -> 
         yield _Part([PERPLEXITY], found, lambda sums: perplexity_of(*sums)[None])
     for key, names in SHARES.items():
         if key in metrics and (found := columns(names)) is not None:
-            yield _Part([key], found, lambda sums: 100.0 * _quotient(sums, where_none=0.0))
+            yield _Part([key], found, lambda sums: 100.0 * _quotient(sums, where_none=0.0)[None])
 
 
 def _bleu(sums: np.ndarray, orders: Sequence[int]) -> np.ndarray:
@@ -124,13 +123,15 @@ def _bleu(sums: np.ndarray, orders: Sequence[int]) -> np.ndarray:
 
 def _average_of_some(key: str, column: Sequence[Any]) -> _Part:
     values = np.array(column, np.float64)
-    return _Part([key], [np.nan_to_num(values), ~np.isnan(values)], partial(_quotient, where_none=np.nan))
+    return _Part(
+        [key], [np.nan_to_num(values), ~np.isnan(values)], lambda sums: _quotient(sums, where_none=np.nan)[None]
+    )
 
 
 def _quotient(sums: np.ndarray, where_none: float) -> np.ndarray:
-    """``[1, ...]``."""
+    """``[...]``, the first of two sums by the second."""
     total, count = sums
-    return np.divide(total, count, out=np.full(total.shape, where_none), where=count > 0)[None]
+    return np.divide(total, count, out=np.full(total.shape, where_none), where=count > 0)
 
 
 def _complete(column: Sequence[Any] | None) -> bool:

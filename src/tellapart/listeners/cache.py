@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, Tensor] | None:
 
 
 class EmbeddingTable:
-    """Embeddings in memory, looked up by image id; ids of equal pictures share one."""
+    """Embeddings in memory, of any one shape, looked up by image id; ids of equal pictures share one."""
 
     def __init__(self) -> None:
         self._key_of: dict[str, str] = {}
@@ -120,10 +120,25 @@ class EmbeddingTable:
             self._embeddings = torch.cat([self._embeddings, rows]) if len(self._embeddings) else rows
         self._key_of.update(key_of)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._row_of
+
     def look_up(self, ids: Sequence[str]) -> Tensor:
         """``[M, D]``.
 
         Raises:
             KeyError: an id is not known.
         """
-        return self._embeddings[[self._row_of[self._key_of[name]] for name in ids]]
+        return self.of(self.keys(ids))
+
+    def of(self, keys: Iterable[str]) -> Tensor:
+        """``[M, D]``, by key."""
+        return self._embeddings[[self._row_of[key] for key in keys]]
+
+    def keys(self, ids: Sequence[str]) -> list[str]:
+        """The key of each id's picture.
+
+        Raises:
+            KeyError: an id is not known.
+        """
+        return [self._key_of[name] for name in ids]

@@ -16,7 +16,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
 from tellapart.frames import Opener, seen_as
 from tellapart.listeners.batches import batches_by_length
-from tellapart.listeners.cache import NamedPicture, by_id
+from tellapart.listeners.cache import EmbeddingTable, NamedPicture, by_id
 from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
@@ -50,7 +50,8 @@ class LateListener(TokenizedMatcher):
         limit = model.text_model.config.max_position_embeddings
         sizes: dict[str, Any] = {"limit": limit, "batch_size": batch_size}
         super().__init__(model, image_processor, tokenizer, name=name, autocast="float32", **sizes)
-        self._vectors, self._picture_of = dict[str, Tensor](), dict[str, str]()
+        self._table = EmbeddingTable()
+        self._table_of = ""  # fingerprint under which the table was filled
 
     @classmethod
     def from_pretrained(
@@ -121,22 +122,29 @@ class LateListener(TokenizedMatcher):
         """Compute the images' vectors once and keep them in memory; call it again after changing the weights.
 
         Equal pictures are read once, so that a text fits each of them equally well.
+
+        Raises:
+            UsageError: an id was cached for another picture before.
         """
+        fingerprint = self.fingerprint()
+        if fingerprint != self._table_of:
+            self._table, self._table_of = EmbeddingTable(), fingerprint
         examples, opener = by_id(dataset), Opener.of(self.process)
-        self.know_images(examples.values())
-        self._picture_of |= {name: seen_as(example.image, self.num_frames) for name, example in examples.items()}
-        shown = {self._picture_of[name]: example.image for name, example in examples.items()}
-        pictures = list(shown)
+        key_of = {name: seen_as(example.image, self.num_frames) for name, example in examples.items()}
+        shown = {key: examples[name].image for name, key in key_of.items() if key not in self._table}
+        keys, found = list(shown), dict[str, Tensor]()
         with torch.no_grad():
-            for start in range(0, len(pictures), self.batch_size):
-                some = pictures[start : start + self.batch_size]
-                vectors = self.vectors(self.process([opener.single(shown[picture]) for picture in some]))
-                self._vectors.update(zip(some, vectors, strict=True))
+            for start in range(0, len(keys), self.batch_size):
+                some = keys[start : start + self.batch_size]
+                vectors = self.vectors(self.process([opener.single(shown[key]) for key in some]))
+                found |= zip(some, vectors, strict=True)
+        self._table.add(key_of, found)
+        self.know_images(examples.values())
 
     def with_own_images(self) -> Self:
         """The same model, which knows no image yet: those of an evaluation may have the ids of training images."""
         other = copy(self)
-        other._vectors, other._picture_of, other._pictures = {}, {}, {}
+        other._table, other._table_of, other._pictures = EmbeddingTable(), "", {}
         return other
 
     def vectors_of(self, ids: Sequence[str]) -> Tensor:
@@ -145,15 +153,15 @@ class LateListener(TokenizedMatcher):
         Raises:
             UsageError: an id is not among them.
         """
-        return torch.stack([self._vectors[picture] for picture in self._keys(ids)])
+        return self._table.of(self._keys(ids))
 
     def _keys(self, ids: Sequence[str]) -> list[str]:
-        unknown = next((name for name in ids if name not in self._picture_of), None)
-        if unknown is not None:
+        try:
+            return self._table.keys(ids)
+        except KeyError as error:
             raise UsageError(
-                f"the listener {self.name!r} has no vectors of image {unknown!r}: cache the images of its data set first."
-            )
-        return [self._picture_of[name] for name in ids]
+                f"the listener {self.name!r} has no vectors of image {error.args[0]!r}: cache the images of its data set first."
+            ) from error
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
         """``[M, K * D]``, unit norm: images compared token by token, for mining and galleries of look-alikes."""
@@ -171,9 +179,9 @@ class LateListener(TokenizedMatcher):
             return self._logprobs(texts, ids)
 
     def _logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
-        pictures, distinct = self._keys(ids), sorted(set(texts))
-        column_of = {picture: column for column, picture in enumerate(dict.fromkeys(pictures))}
-        vectors = torch.stack([self._vectors[picture] for picture in column_of])
+        keys, distinct = self._keys(ids), sorted(set(texts))
+        column_of = {key: column for column, key in enumerate(dict.fromkeys(keys))}
+        vectors = self._table.of(column_of)
         found = torch.zeros(len(distinct), len(vectors))
         for start in range(0, len(distinct), TEXTS):
             rows = slice(start, start + TEXTS)
@@ -184,7 +192,7 @@ class LateListener(TokenizedMatcher):
                 found[rows, columns].index_add_(0, text_of, right[word_of].float().cpu())
         row_of = {text: row for row, text in enumerate(distinct)}
         found = found[[row_of[text] for text in texts]]
-        return found if len(column_of) == len(ids) else found[:, [column_of[picture] for picture in pictures]]
+        return found if len(column_of) == len(ids) else found[:, [column_of[key] for key in keys]]
 
     def _words(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``([W, C, D], [W, C], [N], [N])``: the checks of the distinct words of texts, and of each of all N words, which of

@@ -42,7 +42,7 @@ _OF_DATA = re.compile(r"(data|evaluation|unlabelled)\.path$|.*\.(images|features
 
 
 def clear(output_dir: Path, *results: str) -> None:
-    """Remove what a run has written. Other files in the folder stay, such as a model card that a person wrote.
+    """Remove what a run has written, and no other file in its folder, such as a model card.
 
     Args:
         output_dir: of the run.
