@@ -30,6 +30,7 @@ def curve(
     root: Path, label: str, knob: str, points: dict[float, list[tuple[float, float]]], *, last: float = 1.0
 ) -> Curve:
     """Knob value -> ``(CIDEr, judge R@1)`` of each seed; the last step has ``last`` times the CIDEr."""
+    start = measured(root / "start", 0, figures(1.0, 10.0), [f"{caption} at the start" for caption in EVIL])
     made = []
     for value, seeds in points.items():
         trainings = []
@@ -38,10 +39,19 @@ def curve(
             words = [f"{caption} {label} {value} seed {seed}".strip() for caption in EVIL[:-1]] + [""]
             selected = measured(folder / "selected", 40, figures(cider, recall), words)
             final = measured(folder / "last", 60, figures(cider * last, recall + 1), words)
-            trainings.append(Training(seed, {"selected": selected, "last": final}))
+            trainings.append(Training(seed, {"selected": selected, "last": final}, start))
         made.append(Point({knob: value}, tuple(trainings)))
-    start = measured(root / "start", 0, figures(1.0, 10.0), [f"{caption} at the start" for caption in EVIL])
-    return Curve(label, "dico", "recipes/world_ved_dico.yaml", knob, tuple(made), (Training(0, {"start": start}),))
+    return Curve(label, "dico", "recipes/world_ved_dico.yaml", knob, tuple(made))
+
+
+def begun_from(one: Curve, *starts: Measured | None) -> Curve:
+    """The curve with other start models: of each seed one, at every point; or of each point a sequence of them."""
+    points = []
+    for place, point in enumerate(one.points):
+        own = starts[place] if isinstance(starts[0], list) else starts
+        trainings = tuple(replace(t, start=begin) for t, begin in zip(point.trainings, own, strict=True))
+        points.append(replace(point, trainings=trainings))
+    return replace(one, points=tuple(points))
 
 
 def figures(cider: float, recall: float) -> dict[str, float]:

@@ -7,21 +7,22 @@ import math
 import re
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from frontier_fakes import EVIL, curve, two_curves
+from frontier_fakes import EVIL, begun_from, curve, two_curves
 
 from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
 from tellapart.metrics.curves import t_quantile
 from tellapart.sweep.curves import PlannedCurve
-from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
+from tellapart.sweep.frontier import Curve, Training, band, levels, read, read_curves, write_frontier
 from tellapart.sweep.frontier.examples import page_data
 from tellapart.sweep.frontier.picture import draw, panels_of
 from tellapart.sweep.frontier.readings import Reading, best_point, naturalness, recalls
 from tellapart.sweep.frontier.tables import fixed_readings, points_table, to_csv, verdict
-from tellapart.sweep.records import require_comparable
+from tellapart.sweep.records import require_comparable, start_models
 
 
 @pytest.fixture(scope="module")
@@ -123,30 +124,98 @@ def test_one_point_has_no_range_to_be_best_of(curves):
 
 
 def test_a_point_is_compared_with_its_own_start_model_or_with_none(curves):
-    """Where a start model was not measured, or the knob chooses it, that of another training would be taken for it."""
+    """Where a start model was not measured, that of another training would be taken for it."""
 
-    def recall(*start):
-        changed = replace(curves[0], start=start)
-        told = page_data([changed], None, images=0)["curves"][0]["points"][0]["changes"]["selected"]
-        return told.get("judge_R@1", (None,))[0]
+    def found(*begins):
+        (told,) = page_data([begun_from(curves[0], *begins)], None, images=0)["curves"]
+        return told["points"][0]["changes"]["selected"].get("judge_R@1", (None,))[0], told["points"][0]["begins"]
 
-    (one,) = curves[0].start
-    assert recall(one) == pytest.approx(statistics.fmean([52, 54, 50]))  # one of all seeds
-    other = replace(one, seed=2)
-    assert recall(one, other) == pytest.approx(51)  # that of seed 1 failed
-    better = replace(one.checkpoints["start"], metrics={**one.checkpoints["start"].metrics, "judge_R@1": 11.0})
-    assert recall(one, replace(one, checkpoints={"start": better}), other) == pytest.approx(50)
-    assert recall() is None
+    one = start_of(curves)
+    assert found(one, one, one) == (pytest.approx(statistics.fmean([52, 54, 50])), {"start": 0, "trainings": [0, 0, 0]})
+    others = another(one, 11.0), another(one, 12.0)
+    assert found(one, *others) == (pytest.approx((52 + 53 + 48) / 3), {"start": 0, "trainings": [0, 1, 2]})
+    # two of three could not be measured: the one that was is not theirs, since a seed redraws the start model
+    assert found(one, None, None) == (pytest.approx(52), {"start": 0, "trainings": [0, None, None]})
+    assert found(None, None, None) == (None, {"start": None, "trainings": [None, None, None]})
+
+
+def start_of(curves):
+    return curves[0].points[0].trainings[0].start
+
+
+def another(start, recall):
+    """Another start model, which finds more or fewer images."""
+    return replace(start, folder=start.folder / str(recall), metrics={**start.metrics, "judge_R@1": recall})
+
+
+def test_start_models_that_a_knob_chooses_are_points_of_their_own(curves):
+    one = start_of(curves)
+    two = another(one, 30.0)
+    chosen = [begun_from(curves[0], [one] * 3, [one] * 3, [two] * 3), curves[1]]
+    table = points_table(chosen, "selected")
+    recall = table.headings.index("judge R@1 %" if "judge R@1 %" in table.headings else "judge R@1")
+    assert [(row[0], row[1], row[recall]) for row in table.rows if "start" in row[0]] == [
+        (f"start model of dico: objective.beta=0.05, dico: objective.beta=0.1, {curves[1].label}", "1", "10.0"),
+        ("start model of dico: objective.beta=0.2", "1", "30.0"),
+    ]
+    assert "judge R@1 42.0 (start model 30.0)" in verdict(chosen, 0, 2, "CIDEr", "judge_R@1")
+    told = page_data(chosen[:1], None, images=0)
+    assert [point["begins"]["start"] for point in told["curves"][0]["points"]] == [0, 0, 1]
+    assert [start["point"]["means"]["start"]["judge_R@1"][0] for start in told["starts"]] == [10.0, 30.0]
+
+
+def test_the_start_model_of_a_seed_whose_training_failed_is_not_in_the_comparison(curves):
+    one = start_of(curves)
+    redrawn = begun_from(curves[0], one, another(one, 20.0), another(one, 60.0))
+    points = tuple(replace(point, trainings=point.trainings[:2], failed={2: "killed"}) for point in redrawn.points)
+    assert "(start model 15.0)" in verdict([replace(redrawn, points=points)], 0, 2, "CIDEr", "judge_R@1")
 
 
 def test_a_start_model_that_a_knob_does_not_change_counts_once_a_seed(curves):
-    (one,) = curves[0].start
-    better = replace(one.checkpoints["start"], metrics={"judge_R@1": 11.0})
-    others = [one, replace(one, seed=1), replace(one, checkpoints={"start": better})]
-    tasks = [
-        SimpleNamespace(seed=x.seed, done=lambda: True, measured=lambda x=x: x.checkpoints) for x in [one, *others]
+    one = start_of(curves)
+    same = replace(one, folder=one.folder / "of another rank")
+    redrawn, other = another(one, 11.0), replace(another(one, 11.0), folder=one.folder / "of another rank, redrawn")
+    found = start_models([begun_from(curves[0], [one, redrawn, None], [same, other, None], [same, None, None])])
+    assert [[training.start for training in trainings] for _, trainings in found] == [[None, None]]
+    assert [[(t.seed, t.checkpoints["start"]) for t in trainings] for _, trainings in found] == [
+        [(0, one), (1, redrawn)]
     ]
-    assert PlannedCurve("", "", "", "captioner.lora.r", start=tasks).measured().start == tuple(others)
+
+
+def test_a_curve_knows_the_start_model_of_each_training(curves):
+    """A start model that could not be measured is that of no training."""
+    one = start_of(curves)
+
+    def task(name, seed, done=True):
+        return SimpleNamespace(
+            folder=Path(name),
+            seed=seed,
+            done=lambda: done,
+            measured=lambda: {"start": one} if name[:5] == "start" else {},
+        )
+
+    starts = [task("start-0", 0), task("start-1", 1, done=False)]
+    trainings = [task("dico-0", 0), task("dico-1", 1)]
+    begin_with = {training.folder: start for training, start in zip(trainings, starts, strict=True)}
+    planned = PlannedCurve("", "", "", None, [({}, trainings)], begin_with)
+    assert [training.start for training in planned.measured().points[0].trainings] == [one, None]
+
+
+def test_start_models_that_an_earlier_version_wrote_are_read(written, curves, tmp_path):
+    """It wrote those of a curve, not which training began from which."""
+    value = json.loads((written / "frontier.json").read_text())
+    for each in value["curves"]:
+        begins = [training.pop("start") for point in each["points"] for training in point["trainings"]]
+        each["start"] = [{"seed": 0, "checkpoints": {"start": begins[0]}}]
+    folder = written.parent / written.name.replace("frontier", "earlier")
+    folder.mkdir()
+    (folder / "frontier.json").write_text(json.dumps(value))
+    assert read_curves(folder) == read_curves(written) == curves
+    for each in value["curves"]:
+        each["start"].append({**each["start"][0], "seed": 1})
+    (folder / "frontier.json").write_text(json.dumps(value))
+    begins = [training.start is not None for training in read_curves(folder)[0].points[0].trainings]
+    assert begins == [True, True, False]
 
 
 def test_csv_has_a_row_per_evaluation(curves):
@@ -292,12 +361,11 @@ def test_what_was_measured_otherwise_is_refused(curves):
         require_comparable([curves[0], replace(curves[1], points=(point,))])
     judged, *rest = curves[1].points
     bare = replace(other.checkpoints["last"], protocol=replace(protocol, decoding="greedy", listeners={}))
-    start = replace(curves[0].start[0], checkpoints={"start": bare})
     judge = replace(protocol, decoding="greedy", listeners={"judge": "another"})
     moved = replace(other, checkpoints={"last": replace(other.checkpoints["last"], protocol=judge)})
-    mixed = replace(curves[1], start=(), points=(replace(judged, trainings=(moved,)), *rest))
+    mixed = replace(curves[1], points=(replace(judged, trainings=(replace(moved, start=None),)), *rest))
     with pytest.raises(UsageError, match=r"measured differently \(listeners\)"):
-        require_comparable([replace(curves[0], start=(start,), points=()), mixed])
+        require_comparable([begun_from(curves[0], bare, bare, bare), mixed])
     with pytest.raises(UsageError, match="no training of the frontier was measured"):
         require_comparable([Curve("a", "dico", "a.yaml", None, ())])
 
@@ -309,12 +377,10 @@ def test_without_retrievers_there_is_a_page_but_no_picture(tmp_path, curves):
     points = tuple(
         replace(
             p,
-            trainings=tuple(
-                replace(t, checkpoints={k: silent(m) for k, m in t.checkpoints.items()}) for t in p.trainings
-            ),
+            trainings=tuple(Training(t.seed, {k: silent(m) for k, m in t.checkpoints.items()}) for t in p.trainings),
         )
         for p in curves[0].points
     )
     with pytest.raises(UsageError, match="no curve to draw"):
-        write_frontier(tmp_path, [replace(curves[0], points=points, start=())], images=0)
+        write_frontier(tmp_path, [replace(curves[0], points=points)], images=0)
     assert (tmp_path / "frontier.html").exists()

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tellapart.sweep.records import Curve, Point, Training
+from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.tasks import Setting, Sweep, Task
 from tellapart.sweep.trainings import option
 
@@ -30,14 +30,20 @@ class Method:
 
 @dataclass
 class PlannedCurve:
-    """A curve before its points are trained: ``points`` has the knob's values and a task per seed."""
+    """A curve before its points are trained: ``points`` has the knob's values and a task per seed, ``start_of`` the start model
+    of each training by the training's folder."""
 
     label: str
     method: str
     recipe: str
     knob: str | None
     points: list[tuple[dict[str, Any], list[Task]]] = field(default_factory=list)
-    start: list[Task] = field(default_factory=list)
+    start_of: dict[Path, Task] = field(default_factory=dict)
+
+    @property
+    def start(self) -> list[Task]:
+        """The start models, each once."""
+        return list({task.folder: task for task in self.start_of.values()}.values())
 
     def everything(self) -> list[Task]:
         """All its tasks, the start first."""
@@ -45,30 +51,21 @@ class PlannedCurve:
 
     def measured(self) -> Curve:
         """The curve of what is done; the rest is reported with its last words."""
+        begins = {task.folder: task.measured()[START] for task in self.start if task.done()}
         points = tuple(
             Point(
                 settings,
-                tuple(Training(task.seed, task.measured()) for task in tasks if task.done()),
+                tuple(Training(task.seed, task.measured(), self._begin(task, begins)) for task in tasks if task.done()),
                 {task.seed: task.job.last_words() for task in tasks if not task.done()},
             )
             for settings, tasks in self.points
         )
-        start = [Training(task.seed, task.measured()) for task in self.start if task.done()]
-        return Curve(self.label, self.method, self.recipe, self.knob, points, _once(start))
+        return Curve(self.label, self.method, self.recipe, self.knob, points)
 
-
-def _once(start: Sequence[Training]) -> tuple[Training, ...]:
-    """The start models without repeats: a knob such as the rank of an adapter changes its section, and not what they score, and
-    a seed that counts several times makes their spread too small."""
-    found: list[Training] = []
-    for one in start:
-        if all(other.seed != one.seed or _scores(other) != _scores(one) for other in found):
-            found.append(one)
-    return tuple(found)
-
-
-def _scores(training: Training) -> list[dict[str, float]]:
-    return [measured.metrics for measured in training.checkpoints.values()]
+    def _begin(self, task: Task, begins: Mapping[Path, Measured]) -> Measured | None:
+        """What the start model of a training scores, if that was measured."""
+        start = self.start_of.get(task.folder)
+        return None if start is None else begins.get(start.folder)
 
 
 class Planner:
@@ -115,8 +112,8 @@ class Planner:
             name = ", ".join(filter(None, [curve.label, label, f"seed {seed}"]))
             tasks.append(self.sweep.training(setting, seed, name, [self.measure]))
             start = self.sweep.start(setting, seed, measures=[self.measure])
-            if start is not None and all(task.folder != start.folder for task in curve.start):
-                curve.start.append(start)
+            if start is not None:
+                curve.start_of[tasks[-1].folder] = start
         if all(tasks[0].folder != others[0].folder for _, others in curve.points):
             curve.points.append((shown, tasks))  # 0.1 and 1e-1 are one point
 

@@ -76,10 +76,12 @@ class Training:
     Args:
         seed: of the training.
         checkpoints: ``selected`` and ``last`` -> what they score; ``selected`` is missing where nothing selects.
+        start: what the model that it began from scores; None where there is none, or it was not measured.
     """
 
     seed: int
     checkpoints: dict[str, Measured]
+    start: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,14 @@ class Point:
         """``objective.beta=0.1``, or ``as the recipe says`` where nothing varies."""
         return ", ".join(f"{key}={value}" for key, value in self.settings.items()) or "as the recipe says"
 
+    def begins(self) -> dict[int, Measured]:
+        """Seed -> what the start model of its training scores, where that is known."""
+        return {training.seed: training.start for training in self.trainings if training.start is not None}
+
+    def start(self) -> tuple[Training, ...]:
+        """The start models of its trainings, each once: one per seed that redraws it."""
+        return _each_once(self.begins())
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -111,7 +121,6 @@ class Curve:
         recipe: the recipe's file.
         knob: the option that varies along the curve; None for a single point.
         points: in the knob's order.
-        start: the start models, one per seed where the seed redraws them.
     """
 
     label: str
@@ -119,7 +128,6 @@ class Curve:
     recipe: str
     knob: str | None
     points: tuple[Point, ...]
-    start: tuple[Training, ...] = ()
 
     def seeds(self, checkpoint: str) -> list[int]:
         """The seeds of which any point has this checkpoint."""
@@ -139,9 +147,47 @@ class Curve:
         return [a for a, _ in kept], [b for _, b in kept]
 
     def all_measured(self) -> Iterator[Measured]:
-        """Every evaluation, the start's first."""
-        for training in (*self.start, *(t for point in self.points for t in point.trainings)):
+        """Every evaluation, those of start models first."""
+        trainings = [training for point in self.points for training in point.trainings]
+        begins = {each.start.folder: each.start for each in trainings if each.start is not None}
+        yield from begins.values()
+        for training in trainings:
             yield from training.checkpoints.values()
+
+
+def start_models(curves: Sequence[Curve]) -> list[tuple[list[tuple[Curve, Point]], tuple[Training, ...]]]:
+    """The points that begin from one start model, or from its redraws by seed, with these; several where a knob chooses it.
+
+    A knob such as the rank of an adapter changes the captioner's section, and not what its start model scores: such points begin
+    from one, which counts once a seed.
+    """
+    found: list[tuple[list[tuple[Curve, Point]], dict[int, Measured]]] = []
+    for curve, point in ((each, point) for each in curves for point in each.points):
+        own = point.begins()
+        if not own:
+            continue
+        group = next((each for each in found if _same_start(each[1], own)), None)
+        if group is None:
+            found.append(group := ([], {}))
+        points, known = group
+        points.append((curve, point))
+        same = {own[seed].folder: known[seed] for seed in own.keys() & known.keys()}
+        known |= {seed: same.get(one.folder, one) for seed, one in own.items() if seed not in known}
+    return [(points, _each_once(known)) for points, known in found]
+
+
+def _same_start(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> bool:
+    """Whether the start models of all seeds that both have score the same."""
+    shared = one.keys() & other.keys()
+    return bool(shared) and all(one[seed].metrics == other[seed].metrics for seed in shared)
+
+
+def _each_once(begins: Mapping[int, Measured]) -> tuple[Training, ...]:
+    """Start models by seed; one that several seeds share counts once, or the spread over seeds would be too small."""
+    first: dict[Path, Training] = {}
+    for seed, one in sorted(begins.items()):
+        first.setdefault(one.folder, Training(seed, {START: one}))
+    return tuple(first.values())
 
 
 def values(point: Point, checkpoint: str, key: str) -> list[float]:
@@ -211,33 +257,44 @@ def _curve_json(curve: Curve, home: Path) -> dict[str, Any]:
         for point in curve.points
     ]
     head = {name: getattr(curve, name) for name in ("label", "method", "recipe", "knob")}
-    return {**head, "points": points, "start": [_training_json(training, home) for training in curve.start]}
+    return {**head, "points": points}
 
 
 def _training_json(training: Training, home: Path) -> dict[str, Any]:
-    checkpoints = {
-        name: {"step": m.step, "folder": Path(os.path.relpath(m.folder, home)).as_posix(), "metrics": m.metrics}
-        for name, m in training.checkpoints.items()
-    }
-    return {"seed": training.seed, "checkpoints": checkpoints}
+    checkpoints = {name: _measured_json(measured, home) for name, measured in training.checkpoints.items()}
+    start = None if training.start is None else _measured_json(training.start, home)
+    return {"seed": training.seed, "checkpoints": checkpoints, START: start}
+
+
+def _measured_json(measured: Measured, home: Path) -> dict[str, Any]:
+    folder = Path(os.path.relpath(measured.folder, home)).as_posix()
+    return {"step": measured.step, "folder": folder, "metrics": measured.metrics}
 
 
 def _curve_from(value: dict[str, Any], home: Path) -> Curve:
+    starts = [_training_from(training, home) for training in value.get(START, ())]  # as earlier versions wrote them
     points = tuple(
         Point(
             dict(point["settings"]),
-            tuple(_training_from(training, home) for training in point["trainings"]),
+            tuple(_training_from(training, home, starts) for training in point["trainings"]),
             {int(seed): why for seed, why in point["failed"].items()},
         )
         for point in value["points"]
     )
-    start = tuple(_training_from(training, home) for training in value["start"])
-    return Curve(value["label"], value["method"], value["recipe"], value["knob"], points, start)
+    return Curve(value["label"], value["method"], value["recipe"], value["knob"], points)
 
 
-def _training_from(value: dict[str, Any], home: Path) -> Training:
-    checkpoints = {
-        name: Measured.read(Path(os.path.normpath(home / m["folder"])), int(m["step"]))
-        for name, m in value["checkpoints"].items()
-    }
-    return Training(int(value["seed"]), checkpoints)
+def _training_from(value: dict[str, Any], home: Path, starts: Sequence[Training] = ()) -> Training:
+    checkpoints = {name: _measured_from(measured, home) for name, measured in value["checkpoints"].items()}
+    seed, start = int(value["seed"]), value.get(START)
+    return Training(seed, checkpoints, _only_start(starts, seed) if start is None else _measured_from(start, home))
+
+
+def _measured_from(value: dict[str, Any], home: Path) -> Measured:
+    return Measured.read(Path(os.path.normpath(home / value["folder"])), int(value["step"]))
+
+
+def _only_start(starts: Sequence[Training], seed: int) -> Measured | None:
+    """The start model of a seed, or of all seeds, among those of a whole curve; None where it may be another one."""
+    own = [each.checkpoints[START] for each in starts if each.seed == seed or len(starts) == 1]
+    return own[0] if own and all(one.metrics == own[0].metrics for one in own) else None

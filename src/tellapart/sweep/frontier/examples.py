@@ -35,6 +35,7 @@ def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images
     x, y = naturalness(keys), recalls(keys)
     ids = _chosen(curves, images, seed)
     shown = {"x": (x or [""])[0], "y": (first_recalls(keys) or [""])[-1]}
+    begun = starts(curves)
     best = best_point(curves, present(curves)[0], shown["x"], shown["y"]) if present(curves) else None
     return {
         "x": x,
@@ -45,11 +46,10 @@ def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images
         "checkpoints": {name: TITLES[name] for name in present(curves)},
         "main": [column.key for column in main_columns(keys)],
         "columns": {column.key: _column(column.key) for column in all_columns(keys)},
-        "curves": [_curve(curve, number, ids, x, y) for number, curve in enumerate(curves)],
-        "starts": [
-            {"curve": next(i for i, curve in enumerate(curves) if curve.start == point.trainings), "label": label}
-            for label, point in starts(curves)
+        "curves": [
+            _curve(curve, number, ids, (x, y), [point for _, point in begun]) for number, curve in enumerate(curves)
         ],
+        "starts": [{"label": label, "point": _point(point, ids, [START])} for label, point in begun],
         "images": [_image(dataset, image_id) for image_id in ids],
         "confidence": f"{100 * CONFIDENCE:g} %",
     }
@@ -78,19 +78,32 @@ def _image(dataset: CaptionDataset | None, image_id: str) -> dict[str, Any]:
     return {**told, "source": source, "pixelated": pixelated}
 
 
-def _curve(curve: Curve, number: int, ids: Sequence[str], x: Sequence[str], y: Sequence[str]) -> dict[str, Any]:
-    bands = {name: {f"{a} {b}": _rounded(band(curve, name, a, b)) for a in x for b in y} for name in present([curve])}
+def _curve(
+    curve: Curve, number: int, ids: Sequence[str], axes: tuple[Sequence[str], Sequence[str]], begun: Sequence[Point]
+) -> dict[str, Any]:
+    pairs = [(x, y) for x in axes[0] for y in axes[1]]
+    bands = {name: {f"{x} {y}": _rounded(band(curve, name, x, y)) for x, y in pairs} for name in present([curve])}
     about = {name: getattr(curve, name) for name in ("label", "method", "recipe", "knob")}
     look = {"colour": colour(number), "marker": MARKERS[place_of_marker(number)], "swatch": swatch(number)}
     points = [
         {
             **_point(point, ids, present([curve])),
-            "changes": {name: _changes(point, name, curve.start) for name in present([curve])},
+            "changes": {name: _changes(point, name) for name in present([curve])},
+            "begins": _begins(point, begun),
         }
         for point in curve.points
     ]
-    start = _point(Point({}, curve.start), ids, [START]) if curve.start else None
-    return {**about, **look, "points": points, "start": start, "bands": bands}
+    return {**about, **look, "points": points, "bands": bands}
+
+
+def _begins(point: Point, begun: Sequence[Point]) -> dict[str, Any]:
+    """The start of a point, by its place among all starts, and of each training, by its place there; None where it is not
+    known."""
+    own, scores = point.begins(), [[t.checkpoints[START].metrics for t in each.trainings] for each in begun]
+    place = next((i for i, held in enumerate(scores) if own and all(one.metrics in held for one in own.values())), None)
+    held = [] if place is None else scores[place]
+    trainings = [held.index(own[t.seed].metrics) if held and t.seed in own else None for t in point.trainings]
+    return {"start": place, "trainings": trainings}
 
 
 def _point(point: Point, ids: Sequence[str], checkpoints: Iterable[str]) -> dict[str, Any]:
@@ -109,23 +122,16 @@ def _means(point: Point, checkpoint: str) -> dict[str, tuple[float, float | None
     return {key: t_interval(each, CONFIDENCE) for key, each in found.items() if each}
 
 
-def _changes(point: Point, checkpoint: str, start: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
-    """Metric -> mean difference from the start model of the same seed, and half the width of its t-interval over seeds."""
+def _changes(point: Point, checkpoint: str) -> dict[str, tuple[float, float | None]]:
+    """Metric -> mean difference from the training's own start model, and half the width of its t-interval over seeds."""
     found: dict[str, list[float]] = {}
     for training in point.trainings:
-        before = _before(start, training.seed)
+        before = {} if training.start is None else training.start.metrics
         after = training.checkpoints[checkpoint].metrics if checkpoint in training.checkpoints else {}
         for key in after.keys() & before.keys():
             if math.isfinite(after[key] - before[key]):
                 found.setdefault(key, []).append(after[key] - before[key])
     return {key: t_interval(each, CONFIDENCE) for key, each in found.items()}
-
-
-def _before(start: Sequence[Training], seed: int) -> dict[str, float]:
-    """What the start model of a seed, or of all seeds, scored; nothing where that is not known: it was not measured, or points
-    along the curve begin from different ones."""
-    own = [each.checkpoints[START].metrics for each in start if each.seed == seed or len(start) == 1]
-    return own[0] if own and all(metrics == own[0] for metrics in own) else {}
 
 
 def _training(training: Training, ids: Sequence[str]) -> dict[str, Any]:

@@ -21,13 +21,17 @@
   };
   const spread = (key, mean) => !mean ? "-" : printed(key, mean[0]) + (mean[1] === null ? "" : ` ± ${printed(key, mean[1])}`);
 
-  const pointOf = (at) => at.point < 0 ? data.curves[at.curve].start : data.curves[at.curve].points[at.point];
+  // Of a start model, which is no point of a curve, "curve" is the place among the start models, and "point" is -1.
+  const pointOf = (at) => at.point < 0 ? data.starts[at.curve].point : data.curves[at.curve].points[at.point];
+  const startOf = (at) => at.point < 0 || pointOf(at).begins.start === null ? null : data.starts[pointOf(at).begins.start].point;
   const checkpointOf = (at) => at.point < 0 ? "start" : choice("checkpoint");
-  const title = (at) => at.point < 0 ? data.starts.find((start) => start.curve === at.curve).label : `${data.curves[at.curve].label}: ${pointOf(at).label}`;
+  const title = (at) => at.point < 0 ? data.starts[at.curve].label : `${data.curves[at.curve].label}: ${pointOf(at).label}`;
 
   function marks() {
     const x = choice("across"), y = choice("up"), name = choice("checkpoint"), traces = [];
     const scaled = (key, value) => value * data.columns[key].scale;
+    const trace = (found, style) => Object.assign({ type: "scatter", x: found.map((f) => f[0]), y: found.map((f) => f[1]),
+      customdata: found.map((f) => f[2]), hovertemplate: found.map((f) => hover(f[2], f[3])) }, style);
     const hover = (at, seed) => `${escaped(title(at))}${seed === null ? "" : `, seed ${seed}`}<br>` +
       `${escaped(data.columns[x].label)} %{x:.${data.columns[x].digits}f}<br>${escaped(data.columns[y].label)} %{y:.${data.columns[y].digits}f}<extra></extra>`;
     data.curves.forEach((curve, number) => {
@@ -46,13 +50,13 @@
         const means = point.means[name] || {};
         if (x in means && y in means) large.push([scaled(x, means[x][0]), scaled(y, means[y][0]), { curve: number, point: place, order: 0 }, null]);
       });
-      const trace = (found, style) => Object.assign({ type: "scatter", x: found.map((f) => f[0]), y: found.map((f) => f[1]),
-        customdata: found.map((f) => f[2]), hovertemplate: found.map((f) => hover(f[2], f[3])) }, style);
       traces.push(trace(small, { mode: "markers", marker: { color: curve.colour, size: 6, opacity: 0.5 } }));
       traces.push(trace(large, { mode: curve.knob ? "lines+markers" : "markers", line: { color: curve.colour, width: 2 },
         marker: { color: curve.colour, symbol: curve.marker, size: 11 } }));
-      const means = data.starts.some((start) => start.curve === number) && curve.start.means.start;
-      if (means && x in means && y in means) {
+    });
+    data.starts.forEach((start, number) => {
+      const means = start.point.means.start;
+      if (x in means && y in means) {
         const spot = [scaled(x, means[x][0]), scaled(y, means[y][0]), { curve: number, point: -1, order: 0 }, null];
         traces.push(trace([spot], { mode: "markers", marker: { color: shade("--ink"), symbol: "cross-thin-open", size: 13, line: { width: 2 } } }));
       }
@@ -79,7 +83,7 @@
   }
 
   function metricTable(at, training) {
-    const name = checkpointOf(at), point = pointOf(at), means = point.means[name] || {}, start = data.curves[at.curve].start;
+    const name = checkpointOf(at), point = pointOf(at), means = point.means[name] || {}, start = startOf(at);
     const own = training ? (training.checkpoints[name] || { metrics: {} }).metrics : {}, trained = at.point >= 0;
     const number = (...children) => make("td", { className: "number" }, ...children);
     const line = (key) => make("tr", {}, make("th", { scope: "row", textContent: data.columns[key].label, title: data.columns[key].about }),
@@ -107,12 +111,10 @@
   }
 
   function example(image, place, at, training) {
-    const name = checkpointOf(at), start = data.curves[at.curve].start;
+    const name = checkpointOf(at), start = startOf(at), order = pointOf(at).trainings.indexOf(training);
     const caption = (label, text) => make("div", {}, make("dt", { textContent: label }),
       text ? make("dd", { dir: "auto", textContent: text }) : make("dd", {}, make("em", { textContent: text === "" ? "(empty)" : "(none)" })));
-    // None where the start model of this seed was not measured, or points along the curve begin from different ones.
-    const starts = start ? start.trainings.filter((other) => !training || other.seed === training.seed || start.trainings.length === 1) : [];
-    const same = at.point < 0 && training || starts.length === 1 && starts[0];
+    const same = at.point < 0 ? training : start && start.trainings[pointOf(at).begins.trainings[order]];  // none if not measured
     const held = training && training.checkpoints[name];
     const lines = same ? [caption("start model", same.checkpoints.start.captions[place])] : [];
     if (at.point >= 0 && held) lines.push(caption(`this point, seed ${training.seed}`, held.captions[place]));

@@ -23,7 +23,7 @@ from tellapart.sweep.frontier.readings import (
     read,
     recalls,
 )
-from tellapart.sweep.records import CHECKPOINTS, START, Curve, Point, metric_keys, values
+from tellapart.sweep.records import CHECKPOINTS, START, Curve, Point, metric_keys, start_models, values
 
 TITLES = {"selected": "selected checkpoint", "last": "last step"}
 
@@ -154,7 +154,8 @@ def verdict(curves: Sequence[Curve], curve: int, point: int, x: str, y: str) -> 
         x: metric of caption quality.
         y: recall metric.
     """
-    best, start = curves[curve].points[point], Point({}, curves[curve].start)
+    best = curves[curve].points[point]
+    start = Point({}, best.start())
     figures = []
     for key in (y, x):
         column, now, before = describe(key), values(best, present(curves)[0], key), values(start, START, key)
@@ -187,14 +188,18 @@ def to_csv(curves: Sequence[Curve]) -> str:
 
 def starts(curves: Sequence[Curve]) -> list[tuple[str, Point]]:
     """The start models as points, each once, and what they are called."""
-    found: dict[tuple, tuple[list[str], Point]] = {}
-    for curve in curves:
-        folders = tuple(training.checkpoints[START].folder for training in curve.start)
-        if folders:
-            found.setdefault(folders, ([], Point({}, curve.start)))[0].append(curve.label)
+    found = start_models(curves)
     if len(found) == 1:
-        return [("start model", point) for _, point in found.values()]
-    return [(f"start model of {', '.join(labels)}", point) for labels, point in found.values()]
+        return [("start model", Point({}, trainings)) for _, trainings in found]
+    return [(f"start model of {', '.join(_labels(points))}", Point({}, trainings)) for points, trainings in found]
+
+
+def _labels(points: Sequence[tuple[Curve, Point]]) -> list[str]:
+    """The curves that these points are of; of a curve with others, too, each point."""
+    own = {id(point) for _, point in points}
+    whole = {id(curve): all(id(point) in own or not point.begins() for point in curve.points) for curve, _ in points}
+    named = (curve.label if whole[id(curve)] else f"{curve.label}: {point.label()}" for curve, point in points)
+    return list(dict.fromkeys(named))
 
 
 def spread(point: Point, checkpoint: str, key: str) -> str:
