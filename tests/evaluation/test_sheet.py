@@ -116,6 +116,20 @@ def test_runs_of_several_seeds_are_one_row_with_mean_and_spread():
     assert "dico 2, scst 1" in printed
 
 
+def test_start_models_that_no_seed_tells_apart_are_not_averaged():
+    views = [view("a", 0, 0), view("b", 1, 1, start="world/xe-seed1"), view("c", 0, 2, start="runs/long")]
+    for place, began in ((1, 7), (2, 8)):
+        start = toy_result("start model", seed=began)
+        said = {image_id: f"{caption} {began}" for image_id, caption in start.captions.items()}
+        views[place] = replace(views[place], start=replace(start, captions=said))
+    found = pool_seeds(views)
+    assert [(pool.name, len(pool.results)) for pool in found.pools[:2]] == [
+        ("start model world/xe", 2),
+        ("start model runs/long", 1),
+    ]
+    assert found.pools[1].cell("CIDEr").value == toy_result("start model", seed=8).metrics["CIDEr"]
+
+
 def test_pools_as_csv_json_and_on_the_screen():
     found = pool_seeds([view("a", 0, 0), view("b", 1, 1)])
     rows = list(csv.DictReader(io.StringIO(found.sheet().to_csv())))

@@ -10,6 +10,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.pool import Pool, Pooled
 from tellapart.evaluation.report.runs import START_NAME, RunView
+from tellapart.evaluation.results import EvaluationResult
 from tellapart.recipe.fingerprint import IDLE
 
 SEED = "training.seed"
@@ -24,7 +25,8 @@ def pool_seeds(views: Sequence[RunView], *, start: bool = True) -> Pooled:
 
     Args:
         views: measured runs.
-        start: put the models that they began from first, if all runs kept that evaluation.
+        start: put the models that they began from first, if all runs kept that evaluation; a row for each, with its redraws by
+            seed.
 
     Raises:
         UsageError: no two runs belong together, two are the same training, or some were measured differently.
@@ -45,13 +47,16 @@ def pool_seeds(views: Sequence[RunView], *, start: bool = True) -> Pooled:
 
 
 def _starts(views: Sequence[RunView]) -> list[Pool]:
-    """The start models, each once."""
+    """The start models, each once; those of another name than a seed gives are a row of their own."""
     trained = [view for view in views if view.record is not None]
-    starts = [view.start for view in trained if view.start is not None]
-    if not starts or len(starts) < len(trained):
-        return []
-    different = {json.dumps(list(found.captions.values())): found for found in starts}
-    return [Pool(START_NAME, list(different.values()))]
+    starts: dict[str, dict[str, EvaluationResult]] = {}
+    for view in trained:
+        if view.start is None:
+            return []
+        said = json.dumps(list(view.start.captions.values()))
+        starts.setdefault(str(_options(view).get(START, "")), {})[said] = view.start
+    named = {name: START_NAME if len(starts) == 1 else f"{START_NAME} {name}".strip() for name in starts}
+    return [Pool(named[name], list(different.values())) for name, different in starts.items()]
 
 
 def _options(view: RunView) -> dict[str, Any]:
