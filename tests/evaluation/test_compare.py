@@ -45,6 +45,19 @@ def test_a_metric_of_the_whole_set_has_no_interval():
     assert (difference.low, difference.high, difference.clear) == (None, None, False)
 
 
+def test_a_metric_of_some_images_has_an_interval_and_the_caption_does_not_deny_it():
+    first, other = (toy_result(name, seed=seed) for seed, name in enumerate(("xe", "dico")))
+    values = [None, *map(float, range(1, len(first.captions)))]
+    first, other = (
+        replace(one, metrics={**one.metrics, "claim_recall": 1.0}, per_image={**one.per_image, "claim_recall": values})
+        for one in (first, other)
+    )
+    found = compare_results([first, other])
+    assert found.differences[1]["claim_recall"].low is not None
+    assert "some images lack" not in found.caption()
+    assert "do not determine (Self-BLEU, medians) have neither" in found.caption()
+
+
 def test_a_figure_that_some_draws_do_not_determine_has_no_interval():
     """Of captions of which one has tokens: a draw without it has no perplexity, and the difference was called significant."""
     references = {str(i): [f"a dog {i} on grass"] for i in range(6)}

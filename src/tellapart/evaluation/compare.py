@@ -89,8 +89,8 @@ class Comparison:
             "two-sided p-value (Koehn 2004)"
         )
         unsaid = (
-            "metrics that are not means over all images (Self-BLEU, medians, what some images lack) have neither. Interval and "
-            "p-value cover the choice of images, not the training seed."
+            "metrics that sums over images do not determine (Self-BLEU, medians) have neither. Interval and p-value cover the "
+            "choice of images, not the training seed."
         )
         several = f"{meaning}; {unsaid}" if len(self.results) > 1 else ""
         return "\n".join(filter(None, [several, self.measured()]))
