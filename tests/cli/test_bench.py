@@ -52,6 +52,38 @@ def test_options_of_models_without_a_model(judged, tmp_path, capsys):
         assert f"{words[0]} is for metrics that see images: give --listener" in capsys.readouterr().err
 
 
+def test_a_base_is_for_the_file_of_pac(materials, judged, capsys):
+    words = ["--images", str(materials.photos), "--listener", str(materials.listener), "--pac_base", "x"]
+    for more in ((), ("--pac", str(materials.listener))):
+        assert main(["bench", "people", str(judged), *words, *more]) == 2
+        assert "--pac_base is for .pth files" in capsys.readouterr().err
+
+
+def test_references_that_no_set_has_a_use_for(judged, tmp_path, capsys):
+    given = tmp_path / "given" / "captions.json"
+    given.parent.mkdir()
+    images = [{"id": 1, "file_name": "1.jpg"}]
+    captions = [{"id": n, "image_id": 1, "caption": f"a dog runs {n}"} for n in range(2)]
+    given.write_text(json.dumps({"images": images, "annotations": captions}))
+    words = ["bench", "people", "--references", str(given)]
+    assert main([*words, str(judged)]) == 2
+    assert "--references does nothing, since mine has references of its own: leave it out." in capsys.readouterr().err
+    pair = {"filename": "000000000002.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "add_att.json").write_text(json.dumps({"0": pair}))
+    assert main([*words, str(tmp_path / "pairs")]) == 2
+    said = capsys.readouterr().err
+    assert f"note: {given} has no captions of the images of sugarcrepe, such as 000000000002.jpg." in said
+    assert (
+        f"sugarcrepe is left out: no metric can score it without human captions, which {given} lacks, or --images"
+        in said
+    )
+    assert "give --references that have captions of images such as 000000000002.jpg, or --images" in said
+    (tmp_path / "pairs" / "add_att.json").write_text(json.dumps({"0": {**pair, "filename": "1.jpg"}}))
+    assert main([*words, str(tmp_path / "pairs")]) == 0
+    assert "note" not in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(judged, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tellapart.cli.bench._measured", lambda *_: pytest.fail("measured"))
     assert main(["bench", "people", str(judged), "--output_dir", str(judged)]) == 2

@@ -11,6 +11,7 @@ from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, say_json, table
 from tellapart.errors import UsageError
 from tellapart.files import require_writable
+from tellapart.listeners.kinds import is_checkpoint
 from tellapart.names import require_known
 from tellapart.recipe.people import Judges, references_from
 
@@ -63,15 +64,7 @@ def run_people(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
-    if len(words) != 1:
-        raise UsageError(f"{len(words)} sources of judgements were named: give one file or folder.")
-    if options.limit is not None and options.limit < 1:
-        raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
-    unseen = next((name for name in ("images", "pac_base") if getattr(options, name) is not None), None)
-    if unseen is not None and not options.models:
-        raise UsageError(
-            f"--{unseen} is for metrics that see images: give --listener, --pac or --itm, or leave it out."
-        )
+    _check(words, options)
     if options.output_dir is not None:
         require_writable(options.output_dir, "--output_dir")  # told now, not after all models have measured
     measured, how = _measured(Path(words[0]), options)
@@ -87,25 +80,54 @@ def run_people(argv: Sequence[str]) -> int:
     return 0
 
 
+def _check(words: Sequence[str], options: PeopleOptions) -> None:
+    if len(words) != 1:
+        raise UsageError(f"{len(words)} sources of judgements were named: give one file or folder.")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    unseen = next((name for name in ("images", "pac_base") if getattr(options, name) is not None), None)
+    if unseen is not None and not options.models:
+        raise UsageError(
+            f"--{unseen} is for metrics that see images: give --listener, --pac or --itm, or leave it out."
+        )
+    if options.pac_base is not None and not is_checkpoint(options.pac or ""):
+        raise UsageError("--pac_base is for .pth files: give one as --pac, or leave it out.")
+
+
 def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[str]]:
     from tellapart.data.judgements.open import read_judgements
     from tellapart.evaluation.people.measure import measure
 
     references = references_from(options.references) if options.references else None
     sets = _chosen(read_judgements(path, references=references), options)
+    lacking = "--references" if references is None else f"human captions, which {options.references} lacks,"
+    if references is not None:
+        _require_use(sets, options)
     found = []
     for judgements in sets:
         scorers = options.scorers(judgements)
         same = options.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
         own = measure(judgements, scorers, same_models=same, whole=options.limit is None)
         if not own.figures:
-            note(f"note: {judgements.name} is left out: no metric can score it without --references or --images.")
+            note(f"note: {judgements.name} is left out: no metric can score it without {lacking} or --images.")
         found.append(own)
     if not any(one.figures for one in found):
+        others = "" if references is None else f" that have captions of images such as {sets[0].images[0]}"
         raise UsageError(
-            f"no metric can score the captions of {path}: give --references, or --images with a --listener."
+            f"no metric can score the captions of {path}: give --references{others}, or --images with a --listener."
         )
     return found, _how(sets, options)
+
+
+def _require_use(sets: Sequence[Judgements], options: PeopleOptions) -> None:
+    """Raise where all sets come with references; say which sets the given ones do not know."""
+    if not any(one.bare for one in sets):
+        names = ", ".join(one.name for one in sets)
+        raise UsageError(f"--references does nothing, since {names} has references of its own: leave it out.")
+    for one in sets:
+        known = any(row.references for row in one.rated) or any(pair.references for pair in one.pairs)
+        if one.bare and not known:
+            note(f"note: {options.references} has no captions of the images of {one.name}, such as {one.images[0]}.")
 
 
 def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgements]:

@@ -152,7 +152,7 @@ def _thumb(path: Path, rows: list[dict[str, Any]], references: References) -> Ju
         texts = (text for text in references_of(references, row["image"]) if _clean(text) != human.get(row["image"]))
         aspects = {"P": float(row["P"]), "R": float(row["R"])}
         found.append(Rated(row["image"], row["hyp"], tuple(texts), (float(row["human_score"]),), row["SYS"], aspects))
-    return Judgements(THUMB, tuple(found))
+    return Judgements(THUMB, tuple(found), bare=True)
 
 
 def _thumb_with_references(path: Path, rows: list[dict[str, Any]], references: References) -> Judgements:
@@ -273,7 +273,7 @@ def sugarcrepe(path: Path, references: References) -> Judgements | None:
         texts = references_of(references, row["filename"])
         left = tuple(text for text in texts if _clean(text) != _clean(row["caption"]))
         found.append(Preference(row["filename"], row["caption"], row["negative_caption"], left, path.stem))
-    return Judgements(SUGARCREPE, pairs=tuple(found))
+    return Judgements(SUGARCREPE, pairs=tuple(found), bare=True)
 
 
 def caparena(path: Path, references: References) -> Judgements | None:
@@ -292,7 +292,7 @@ def caparena(path: Path, references: References) -> Judgements | None:
         better, worse = ("caption1", "caption2") if row["winner"] == row["source1"] else ("caption2", "caption1")
         refs = (row["ref"],) if row.get("ref") else references_of(references, row["img"])
         found.append(Preference(row["img"], row[better], row[worse], refs, row.get("cluster", "")))
-    return Judgements(CAPARENA, pairs=tuple(found))
+    return Judgements(CAPARENA, pairs=tuple(found), bare=not all(row.get("ref") for row in value))
 
 
 LAYOUTS: tuple[Layout, ...] = (flickr8k_tables, json_lines, rated_table, clipscore_json, sugarcrepe, caparena)

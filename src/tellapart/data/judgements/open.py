@@ -38,7 +38,9 @@ def read_judgements(path: Path, *, references: References | None = None) -> list
             before = found.get(read.name, Judgements(read.name))
             if before.rated:
                 raise UsageError(f"{path} holds {read.name} twice, the second time in {file}: name one of the files.")
-            found[read.name] = Judgements(read.name, before.rated + read.rated, before.pairs + read.pairs)
+            found[read.name] = Judgements(
+                read.name, before.rated + read.rated, before.pairs + read.pairs, before.bare or read.bare
+            )
     if not found:
         raise UsageError(
             f"{path} holds no judgements in a known layout ({_listed(files)}): docs/how-to/people.md lists layouts and sources."

@@ -54,11 +54,13 @@ class Judgements:
         name: what protocols call it, such as ``flickr8k-expert``.
         rated: captions with ratings.
         pairs: preferences.
+        bare: whether its files leave the references of some images to others.
     """
 
     name: str
     rated: tuple[Rated, ...] = ()
     pairs: tuple[Preference, ...] = ()
+    bare: bool = False
 
     @property
     def images(self) -> list[str]:
