@@ -338,6 +338,21 @@ def test_a_wrong_word_of_the_command_line_is_told(study, tmp_path, words, said, 
         run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path), *words])
 
 
+def test_steps_of_the_command_line_are_those_of_every_row(tmp_path, capsys):
+    """Rows with steps of their own kept them."""
+
+    class Looking(Study):
+        def check(self):
+            loaded = [self.sweep.load(row.setting)[1] for row in self.file.rows.values()]
+            raise UsageError(f"steps {[option(recipe, 'training.max_steps') for recipe in loaded]}")
+
+    own = "{recipe: world_ved_sll, overrides: {max_steps: 480}}"
+    (tmp_path / "p.yaml").write_text(f"title: A\npage: p.md\nrows: {{a: world_ved_sll, b: {own}}}\n")
+    for words, said in (([], r"steps \[\d+, 480\]"), (["--steps", "3"], r"steps \[3, 3\]")):
+        with refused(capsys, said):
+            run(tmp_path / "p.yaml", kind=Looking, argv=["--dry_run", "--output_dir", str(tmp_path), *words])
+
+
 def test_a_single_num_beams_may_stand_without_a_list(tmp_path):
     (tmp_path / "p.yaml").write_text("title: A\npage: p.md\nrows: {a: x}\nmeasure: {num_beams: 5}")
     assert read_study(tmp_path / "p.yaml").measures == [{"split": "test", "num_beams": 5}]

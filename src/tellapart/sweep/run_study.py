@@ -142,7 +142,7 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
         nargs="+",
         help="seeds of the measured points of every row; the first one also searches, or all where the file has search_seeds",
     )
-    parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
+    parser.add_argument("--steps", type=int, help="of every training, instead of those of recipes and rows")
     parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
     parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
     parser.add_argument(
@@ -170,6 +170,8 @@ def _study(
         if not names:
             raise UsageError("--rows names no row: name some, with semicolons between them, or leave it out.")
         file = file.keeping(names)
+    if options.steps:
+        file = file.without("training.max_steps")
     if options.seeds:
         file = file.seeded(seeds_of(options.seeds, "--seeds"))
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})

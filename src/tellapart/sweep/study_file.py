@@ -10,6 +10,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.names import require_known
+from tellapart.recipe.flags import full_name
 from tellapart.recipe.options import in_words, short
 from tellapart.recipe.read_yaml import Kind, read_yaml
 from tellapart.sweep.tasks import Setting
@@ -152,6 +153,14 @@ class StudyFile:
             name: replace(self.rows[name], overrides={**self.rows[name].overrides, **overrides}) for name in names
         }
         return replace(self, rows={**self.rows, **changed})
+
+    def without(self, name: str) -> StudyFile:
+        """The same where no row gives all its points a value of an option; grids and curves over it stay."""
+        rows = dict[str, Row]()
+        for shown, row in self.rows.items():
+            left = {key: value for key, value in row.overrides.items() if full_name(key) != name}
+            rows[shown] = replace(row, overrides=left)
+        return replace(self, rows=rows)
 
 
 def _captioner(row: Row) -> str:
