@@ -241,5 +241,15 @@ def test_the_command_writes_questions_of_references_that_score_reads(tmp_path, c
     assert told["metrics"]["QA_chance"] == 25.0
     assert {"QA", "QA_floor"} <= told["metrics"].keys()
     assert "reader [" in told["protocol"]["measured_by"]["QA"]
+    assert main([*words, "--output_dir", str(tmp_path / "one")]) == 0
+    others = tmp_path / "others" / questions.name
+    others.parent.mkdir()
+    others.write_text(questions.read_text().splitlines()[0] + "\n")
+    assert main([*words[:-1], str(others), "--output_dir", str(tmp_path / "two")]) == 0
+    capsys.readouterr()
+    assert (
+        main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 2
+    )  # a file of the same name asks otherwise
+    assert "were measured differently (measured_by" in capsys.readouterr().err
     assert main([*words, "--all_metrics"]) == 0
     assert "QA without caption" in capsys.readouterr().out

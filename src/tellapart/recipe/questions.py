@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -119,5 +121,14 @@ def question_measure(
     from tellapart.evaluation.question_answering import QuestionMeasure
 
     found = load_questions(questions, dataset, data=data, split=split, size=size)
-    called = Path(questions).name if questions not in (REFERENCES, WORLD) else f"from {questions}"
+    called = _called(questions, found)
     return (QuestionMeasure(load_reader(reader, data=data, size=size), found, called=called),)
+
+
+def _called(source: str, found: Mapping[str, Sequence[MultipleChoice]]) -> str:
+    """The name of questions in a protocol: of a file's with a hash of them, since another file may have its name."""
+    if source in (REFERENCES, WORLD):
+        return f"from {source}"
+    asked = {image: [(one.question, one.options, one.answer) for one in own] for image, own in found.items()}
+    digits = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{Path(source).name} {digits}"
