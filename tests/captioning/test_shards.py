@@ -496,6 +496,19 @@ def test_other_settings_are_refused_or_replace(shards, output):
     assert ShardFolder.existing(output.folder).done() == {"00000.tar", "00001.tar"}
 
 
+def test_files_that_no_such_command_wrote_are_not_replaced(tmp_path):
+    """A shard of the same name in a folder of somebody else was replaced without a word."""
+    (tmp_path / "00001.tar").write_bytes(b"the only copy")
+    folder, names = Folder(str(tmp_path)), {"00000.tar", "00001.tar"}
+    with pytest.raises(UsageError, match=r"holds 00001\.tar, but no settings\.json"):
+        ShardFolder.begin(folder, SETTINGS, shards=names)
+    assert [path.name for path in tmp_path.iterdir()] == ["00001.tar"]
+    ShardFolder.begin(folder, SETTINGS, shards={"00002.tar"})  # others may lie there
+    ShardFolder.begin(folder, SETTINGS, shards=names)  # shards of settings that are there are resumed
+    (tmp_path / "settings.json").unlink()
+    assert ShardFolder.begin(folder, SETTINGS, shards=names, overwrite=True).done() == set()
+
+
 def test_settings_that_come_back_caption_again(shards, output):
     caption_shards(shards[:1], build_opening, output, shard_job(), silent)
     other = ShardFolder.begin(output.folder, {**SETTINGS, "seed": 43}, overwrite=True)

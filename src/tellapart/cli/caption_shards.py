@@ -83,7 +83,7 @@ def caption_by_shard(
     from tellapart.captioning.shards.launch import caption_shards, shards_of, share_of
     from tellapart.captioning.shards.output import ShardFolder
     from tellapart.captioning.shards.samples import Reading
-    from tellapart.captioning.shards.shard import ShardJob
+    from tellapart.captioning.shards.shard import ShardJob, output_name
     from tellapart.data.remote.folders import Folder
 
     _check(options)
@@ -103,8 +103,10 @@ def caption_by_shard(
     if options.engine == "local":  # elsewhere the models are on other machines
         require_models(options)
     folder = Folder(options.output)
-    output = ShardFolder.begin(folder, settings_of(replace(options, output="folder")), overwrite=options.overwrite)
     own = shards[index::count]
+    names = {output_name(shard, job.kind) for shard in own}
+    settings = settings_of(replace(options, output="folder"))
+    output = ShardFolder.begin(folder, settings, overwrite=options.overwrite, shards=names)
     with bar("captioning shards", len(own), done=0) as shown:
         advanced = [0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +69,9 @@ class ShardFolder:
         self.versions: dict[str, str] = {}
 
     @classmethod
-    def begin(cls, folder: Folder, settings: Mapping[str, Any], *, overwrite: bool = False) -> ShardFolder:
+    def begin(
+        cls, folder: Folder, settings: Mapping[str, Any], *, overwrite: bool = False, shards: Collection[str] = ()
+    ) -> ShardFolder:
         """The folder with these settings, which are written if there are none.
 
         Args:
@@ -77,12 +79,15 @@ class ShardFolder:
             settings: everything that decides the captions, as JSON values.
             overwrite: replace other settings; shards that were captioned with others count as not done. With unchanged settings
                 it does nothing.
+            shards: names of those to be written.
 
         Raises:
-            UsageError: the folder was begun with other settings.
+            UsageError: the folder was begun with other settings, or has none and holds a file with the name of a shard.
         """
         text = json.dumps(dict(settings), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         now, before = json.loads(text), _settings(folder)
+        if before is None and not overwrite:
+            _require_free(folder, shards)
         different = [] if before is None else [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if different and not overwrite:
             key, said = different[0], before or {}
@@ -253,6 +258,16 @@ def _settings(folder: Folder) -> dict[str, Any] | None:
     except ValueError:
         found = {}
     return found if isinstance(found, dict) or found is None else {}
+
+
+def _require_free(folder: Folder, shards: Collection[str]) -> None:
+    """Raise where a file has the name of a shard that is to be written, and nothing says that such a command wrote it."""
+    taken = sorted(folder.names() & set(shards))
+    if taken and _settings(folder) is None:  # another command writes them before its shards
+        raise UsageError(
+            f"{folder.address} holds {taken[0]}, but no {SETTINGS}, so --by_shard did not write it: name another folder, or give "
+            "--overwrite to replace it."
+        )
 
 
 def _shown(key: str, value: Any) -> str:
