@@ -326,6 +326,18 @@ def test_sidecars_in_a_folder_of_their_own(photos, tmp_path):
     assert made == {"000000000042.caption", "sub/b.caption", "sub/c.d.caption"}
 
 
+def test_images_of_a_table_keep_a_question_mark_of_their_names(tmp_path):
+    """A file's name was cut there as an address is, so that such photos could have no sidecars: all were called "who"."""
+    for name in ("who?1.png", "who?2.png"):
+        (tmp_path / name).write_bytes(png(0))
+    rows = ["image_id,file_name", "1,who?1.png", "2,who?2.png", "../../3,https://example.org/a/b.png?w=9"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    items, sidecars = plan([str(tmp_path / "t.csv")]), Sidecars(tmp_path / "out", mirrored=True)
+    sidecars.check(items)
+    assert [sidecars.target(item).name for item in items] == ["who?1.txt", "who?2.txt", "b.txt"]
+    assert {sidecars.target(item).parent for item in items} == {tmp_path / "out"}
+
+
 def test_sidecars_that_cannot_be(photos, tmp_path):
     (photos / "sub" / "b.jpg").write_bytes(png(1))
     with pytest.raises(UsageError, match=r"b\.jpg and .*b\.png would share the sidecar .*b\.txt: rename one"):

@@ -17,7 +17,7 @@ from tellapart.data.folder import EXTENSIONS, find_images, find_videos, walk
 from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.images import ImageSource
 from tellapart.data.load import exists, read_split, require_columns, source_at
-from tellapart.data.remote.addresses import scheme_of
+from tellapart.data.remote.addresses import is_web, scheme_of
 from tellapart.data.video import KEY_FRAME, is_video
 from tellapart.errors import UsageError
 from tellapart.frames import Sampling
@@ -237,4 +237,6 @@ def _relative(name: str, image: ImageSource) -> str:
     path = PurePosixPath(name.partition("://")[2] or name)
     inside = not path.is_absolute() and ".." not in path.parts
     inside = inside and (path.suffix.lower() in EXTENSIONS or is_video(path.name.partition(KEY_FRAME)[0]))
-    return path.as_posix() if inside else PurePosixPath(image.name.partition("?")[0]).name
+    if inside:
+        return path.as_posix()
+    return PurePosixPath(image.name.partition("?")[0] if is_web(image.name) else image.name).name
