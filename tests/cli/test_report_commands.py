@@ -172,5 +172,9 @@ def test_what_cannot_be_pushed_is_told_before_training(materials, tmp_path, monk
         assert run("train", recipe, *words) == 2
         assert sentence in capsys.readouterr().err
     assert not (tmp_path / "xe").exists()
-    assert run("push", tmp_path / "gone", "--hub_model_id", "me/mine", "--dry_run", "true") == 2
+    dry = ("--hub_model_id", "me/mine", "--dry_run", "true")
+    assert run("push", tmp_path / "gone", *dry) == 2
+    assert f"{tmp_path / 'gone'} does not exist: name the folder of a run" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run("push", tmp_path / "empty", *dry) == 2
     assert "holds no trained captioner" in capsys.readouterr().err

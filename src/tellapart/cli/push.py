@@ -91,12 +91,14 @@ def push_run(run: Path, name: str, *, private: bool = False, dry_run: bool = Fal
     A card that somebody else wrote is uploaded as it is.
 
     Raises:
-        UsageError: the run has no captioner, or it cannot be uploaded.
+        UsageError: the run does not exist or has no captioner, or it cannot be uploaded.
     """
     from tellapart.evaluation.card import CARD_FILE
     from tellapart.files import trained_part
     from tellapart.training.hub import push
 
+    if not run.exists():
+        raise UsageError(f"{run} does not exist: name the folder of a run of tellapart train.")
     captioner = trained_part(run, "captioner")
     if captioner is None:
         raise UsageError(f"{run} holds no trained captioner: name the folder of a run of tellapart train.")
