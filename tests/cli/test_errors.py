@@ -133,6 +133,9 @@ def test_data_that_are_not_there_or_empty(materials, photos, tmp_path, fails):
     assert fails("train", recipe, "--data.path", tmp_path / "no.json") == (
         f"{tmp_path / 'no.json'} does not exist: check the path."
     )
+    # also where the recipe selects by what only the built-in world measures
+    world = ("train", "world_ved_dico_truth", "--output_dir", tmp_path / "x", "--data.path", tmp_path / "no.json")
+    assert fails(*world) == f"{tmp_path / 'no.json'} does not exist: check the path."
     (tmp_path / "empty").mkdir()
     assert "holds no images" in fails("train", recipe, "--data.path", tmp_path / "empty")
     assert "has no split 'tset', only train, val" in fails("train", recipe, "--data.split", "tset")

@@ -229,10 +229,7 @@ def source_at(
     With ``captions_only`` images are not looked for.
     """
     given, root = str(path), None if images is None else Path(images)
-    if not exists(given):
-        if given.startswith(PREFIX):
-            raise UsageError(f"{given} is not a name on the hub: write {PREFIX}owner/name.")
-        raise UsageError(f"{given} does not exist: check the path.")
+    require_existing(given)
     if root is not None and not root.exists():
         raise UsageError(f"{root} does not exist: check the path.")
     if root is not None and not root.is_dir():
@@ -254,6 +251,19 @@ def source_at(
 
         return open_remote(place, format)
     return open_source(place, format)
+
+
+def require_existing(given: str) -> None:
+    """Raise where nothing is there, as far as is known without a network.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if exists(given):
+        return
+    if given.startswith(PREFIX):
+        raise UsageError(f"{given} is not a name on the hub: write {PREFIX}owner/name.")
+    raise UsageError(f"{given} does not exist: check the path.")
 
 
 def require_limit(limit: int | None) -> None:

@@ -10,6 +10,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.features.base import FeatureSet
+from tellapart.data.load import require_existing
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
@@ -35,6 +36,8 @@ from tellapart.recipe.images import (
     watched_images,
 )
 from tellapart.recipe.models import (
+    VIDEO_WORLD,
+    WORLD,
     decoding,
     device,
     load_grammar,
@@ -112,8 +115,10 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     Raises:
         UsageError: a part is missing, broken, or does not go with another.
     """
-    check_together(recipe)
     section = recipe.data
+    if section.path not in (WORLD, VIDEO_WORLD):
+        require_existing(section.path)  # before what is asked of these data, such as a metric of the built-in world
+    check_together(recipe)
     features = features_at(section.features)
     dataset, held, skipped = training_images(recipe, features)
     if recipe.kind.needs_references:
