@@ -369,6 +369,14 @@ def test_held_out_images_are_never_learned_from(parts, monkeypatch):
     assert measured == val.ids
 
 
+def test_held_out_images_with_ids_of_other_training_images_are_refused(parts):
+    """The accuracy was that of the held-out captions with the training images of these ids."""
+    val = pictures(6, name="val")
+    named = [replace(example, id=f"image-{place}") for place, example in enumerate(val)]
+    with pytest.raises(UsageError, match="image id 'image-0' names two different pictures"):
+        pretrain(*parts, SETTINGS, held_out=CaptionDataset(named, name="val"))
+
+
 def test_few_steps_draw_few_captions(parts, monkeypatch):
     drawn = counting(monkeypatch, parts[0])
     pretrain(*parts, replace(SETTINGS, pretraining_steps=2, held_out=0))

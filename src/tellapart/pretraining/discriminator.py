@@ -113,13 +113,15 @@ def pretrain(
         The discriminator and its accuracy on images it never learned from; None without such images.
 
     Raises:
-        UsageError: an image has no references.
+        UsageError: an image has no references, or an id names one picture in ``dataset`` and another in ``held_out``.
     """
     dataset.require_references("a discriminator")
     learned, held = _split(dataset, settings) if held_out is None else (dataset, held_out)
     key = _key(captioner, listener, dataset, held_out, settings)
     folder = cache_dir() / "discriminators" / f"{settings.kind}-{key}"
     know_images(listener, dataset)
+    if held_out is not None:  # by content, not by id: it may be of other data
+        listener.cache_images(held_out)
     with alone(folder):
         # Together, or one process would wait in a training for another that found the result in a cache of its own.
         if on_any(not (folder / ABOUT).is_file()):
@@ -136,7 +138,6 @@ def pretrain(
             history = _train(discriminator, learned, captions, settings, folder)
             found = None
             if held is not None:
-                know_images(listener, held)
                 drawn_before = held_out is None and all_visited
                 fake = captions if drawn_before else drawn(held_out or dataset, held.ids)
                 memory.forget()  # the texts of the last step, which are unknown to a process that resumes behind it
