@@ -116,6 +116,19 @@ def test_features_are_of_all_splits_and_go_on(album, capsys):
     assert "features of 12 images (mean, 16 wide), 0 computed now" in capsys.readouterr().out
 
 
+def test_features_of_a_table_with_names_of_its_own(album, tmp_path, capsys):
+    """The error asked for a column that the command had no option for, and ids of another column had no features."""
+    rows = [f"{album.root}/pictures/{i:02}.png,n{i},a cup" for i in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["photo,number,text", *rows]))
+    command = ["features", tmp_path / "t.csv", "--model", album.root / "vit", "--output_dir", tmp_path / "out"]
+    assert run(*command) == 2
+    assert "give image_column" in capsys.readouterr().err
+    assert run(*command, "--image_column", "photo", "--id_column", "number") == 0
+    features = open_features(tmp_path / "out")
+    for i in range(3):
+        np.testing.assert_allclose(features[f"n{i}"], open_features(album.root / "mean")[str(i)], atol=1e-6)
+
+
 @pytest.mark.parametrize("left", ["half", "header", "rows", "none"])
 def test_features_of_damaged_files_are_computed_again(album, tmp_path, capsys, left):
     """They were counted as there, and whoever read them later was told."""

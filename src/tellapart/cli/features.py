@@ -34,6 +34,9 @@ class FeaturesOptions:
         split: only this part of the data; null takes all parts.
         images: folder that the file's image paths are relative to; null means the file's own folder.
         format: layout of the data; null detects it.
+        image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one.
+        id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        allow_private: let URLs in tables lead to hosts of a private network.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images per part, the first ones; null means all.
         on_error: an image that cannot be read is an error (fail), or is left out and listed (skip).
@@ -61,6 +64,9 @@ class FeaturesOptions:
     split: str | None = None
     images: Path | None = None
     format: Readable | None = None
+    image_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool = False
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip"] = "fail"
@@ -131,7 +137,7 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
     elif path in worlds:
         splits = list(worlds[path])
     else:
-        splits = splits_of(path, images=options.images, format=options.format)
+        splits = splits_of(path, images=options.images, format=options.format, image_column=options.image_column)
     items: dict[str, Item] = {}
     for split in splits:
         dataset = load_data(
@@ -142,6 +148,9 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
             size=options.size,
             limit=options.limit,
             missing_files=options.on_error == "skip",
+            image_column=options.image_column,
+            id_column=options.id_column,
+            allow_private=options.allow_private,
         )
         for example in with_damaged(dataset.examples):
             if items.setdefault(example.id, Item(example.id, example.image, example.id)).image != example.image:
