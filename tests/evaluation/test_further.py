@@ -72,6 +72,7 @@ def test_words_that_could_have_been_learned():
     """Training and references share "a", "dog", "car"; the captions say the first two."""
     captions = {"1": "a dog", "2": "the dog"}
     measure = novelty_measure({"9": ["a dog in a car"]}, {"1": ["a dog"], "2": ["the car"]})
+    assert measure.measured_by != novelty_measure({"9": ["a dog in a bus"]}).measured_by
     assert measure(captions)[0]["word_coverage"] == pytest.approx(100 * 2 / 3)
     assert "word_coverage" not in novelty_measure({"9": ["a dog"]})(captions)[0]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.evaluation.measures import Measure, Measured
+from tellapart.evaluation.protocol import data_digest
 from tellapart.metrics.chair import chair, load_instances
 from tellapart.metrics.diversity import coverage, novel_captions
 from tellapart.metrics.ptb import ptb_tokenize
@@ -59,7 +61,18 @@ def novelty_measure(
             metrics["word_coverage"] = 100 * coverage(words, learnable)
         return metrics, {"novel_captions": novel.tolist()}
 
-    return measure
+    return _Named(measure, {"novel_captions": f"training captions [{data_digest(training)}]"})
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A measure, with what measured its metrics."""
+
+    measure: Measure
+    measured_by: dict[str, str]
+
+    def __call__(self, captions: Mapping[str, str]) -> Measured:
+        return self.measure(captions)
 
 
 def _words(captions: Iterable[str]) -> set[str]:
