@@ -94,8 +94,9 @@ def test_another_split_is_shown_and_described_by_its_own_images(trained, tmp_pat
     assert run("report", tmp_path / "run", *chosen, "--output", tmp_path / "page.pdf") == 2
     assert "page.pdf', but the page is HTML: give a name that ends in .html." in capsys.readouterr().err
     assert not (tmp_path / "page.pdf").exists()
-    assert run("report", tmp_path / "run", *chosen, "--num_images", "0", "--data", tmp_path) == 2
-    assert "--data does nothing with --num_images 0" in capsys.readouterr().err
+    for name in ("data", "image_column"):
+        assert run("report", tmp_path / "run", *chosen, "--num_images", "0", f"--{name}", tmp_path) == 2
+        assert f"--{name} does nothing with --num_images 0" in capsys.readouterr().err
 
 
 def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, capsys):

@@ -35,7 +35,7 @@ class ReportOptions(DataOptions):
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "output": ("output", "title", "num_images", "card"),
         "runs": ("protocol", "start", "seed"),
-        "images": ("data", "split", "images", "features", "size", "limit", "center_crop", "on_error"),
+        "images": tuple(field.name for field in fields(DataOptions)),
     }
     output: Path = Path("report.html")
     protocol: str | None = None
@@ -88,7 +88,7 @@ def _page(words: Sequence[str], options: ReportOptions) -> int:
 
     require_html(options.output)
     if not options.num_images:
-        used = [field.name for field in fields(options) if field.name not in ReportOptions.groups["images"]]
+        used = {field.name for field in fields(options)} - {field.name for field in fields(DataOptions)}
         refuse_unused(options, used, "with --num_images 0, which shows no pictures: leave it out")
     views = told_apart([read_run(Path(word), protocol=options.protocol) for word in words], words)
     run = made(Path(words[0]))
