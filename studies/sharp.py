@@ -30,8 +30,9 @@ EXACT = "exact_recall@1"
 ORACLE = "sharp oracle"
 WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY = " without truth", " without likelihood", ", gallery of 100"
 SCST, OVER_BEAMS = " by SCST", " by SCST over beams"
+FAST_BEAMS = f"{OVER_BEAMS}, rate 1e-4"
 PARTS = {
-    WHOLE: dict.fromkeys((WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY, SCST, OVER_BEAMS), EXACT),
+    WHOLE: dict.fromkeys((WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY, SCST, OVER_BEAMS, FAST_BEAMS), EXACT),
     WORDED: {WITHOUT_TRUTH: "truthful", WITHOUT_LIKELIHOOD: EXACT, SMALL_GALLERY: EXACT},
 }
 """Recipe -> what the names of rows with one part changed have more -> the metric that the part is for."""
@@ -63,7 +64,8 @@ def sections(study: Study) -> Iterator[str]:
     yield over_values(study, f"{WHOLE}{LOOKALIKES} over its weights", "reward.lookalikes", "weight")
     for row in (WHOLE, WORDED):
         yield over_values(study, f"{row} over its other rates", "training.learning_rate", "other rate")
-    yield over_values(study, ORACLE, "training.learning_rate", "rate")
+    for row in (ORACLE, f"{WHOLE}{SCST}", f"{WHOLE}{OVER_BEAMS}"):
+        yield over_values(study, row, "training.learning_rate", "rate")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
     yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys((*trained, ORACLE), "last"))
