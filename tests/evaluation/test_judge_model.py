@@ -20,7 +20,15 @@ from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.export import preferences
-from tellapart.evaluation.judge.model import COMPARE, Orders, judge_study, open_judge, position_bias, record
+from tellapart.evaluation.judge.model import (
+    COMPARE,
+    ChoiceMatcher,
+    Orders,
+    judge_study,
+    open_judge,
+    position_bias,
+    record,
+)
 from tellapart.evaluation.judge.results import summarize
 from tellapart.evaluation.judge.study import (
     ANSWERS_FILE,
@@ -185,6 +193,58 @@ def test_clips_are_refused_before_a_study_is_written(folder, tmp_path, capsys):
     assert main([str(word) for word in [*words, "--output_dir", tmp_path / "s"]]) == 2
     assert "image 'a.mp4' is a clip, but a model judges still images only" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
+
+
+def test_a_stopped_model_keeps_its_answers_and_is_asked_for_the_rest(folder, tmp_path, capsys, monkeypatch):
+    """Batches are those of a run that was not stopped, so its answers are the same to the last bit; a third run asks nothing."""
+    asked = []
+
+    class Small(ChoiceMatcher):
+        stops = None
+
+        def match_ids(self, ids, texts, **options):
+            if len(asked) == self.stops:
+                raise KeyboardInterrupt
+            asked.append(list(ids))
+            return super().match_ids(ids, texts, **options)
+
+    def small(path, *, device):
+        choice, fits = open_judge(path, device=device)
+        choice.__class__, choice.batch_size, fits.batch_size = Small, 2, 2
+        return choice, fits
+
+    monkeypatch.setattr("tellapart.evaluation.judge.model.open_judge", small)
+    whole, study = (toy_study(tmp_path / name) for name in ("whole", "study"))
+    items = len(study.items_of(READS_BETTER))
+    assert items > 4
+    assert main(["judge", str(whole.folder), "--vlm", str(folder)]) == 0
+    of_all = asked.copy()
+    asked.clear()
+    Small.stops = 2
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 130
+    pairs = len(study.items) - items
+    assert f"stopped; {pairs + 4} answers kept. The same command resumes." in capsys.readouterr().err
+    Small.stops = None
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
+    assert asked == of_all
+    assert f"{len(study.items)} items, {items - 4} answered now" in capsys.readouterr().err
+    assert json.loads((study.folder / "models.json").read_text()) == json.loads(
+        (whole.folder / "models.json").read_text()
+    )
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
+    assert asked == of_all
+    assert f"{len(study.items)} items, 0 answered now" in capsys.readouterr().err
+
+
+def test_a_models_damaged_answers_are_one_sentence(folder, tmp_path, capsys):
+    study = toy_study(tmp_path / "study", images=2, count=1)
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
+    kept = json.loads((study.folder / "models.json").read_text())
+    ((rater, own),) = kept.items()
+    (study.folder / "models.json").write_text(json.dumps({rater: own | {"orders": [{"item": "0"}]}}))
+    capsys.readouterr()
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 2
+    assert "models.json is damaged: restore it, or remove it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kept", ['{"model: a": 3}', '{"model: a": {"model": "b"}}', "[]", "{"])

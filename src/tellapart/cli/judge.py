@@ -39,6 +39,7 @@ from tellapart.recipe.runs import made
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.judge.model import Orders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +214,7 @@ def _models(folder: Path) -> dict[str, Any]:
         return {}
     found = read_object(path)
     if not found or not all(map(_is_described, found.values())):
-        raise UsageError(f"{path} is damaged: restore it, or remove it and let the models answer again (--vlm).")
+        raise _damaged(path)
     return found
 
 
@@ -222,7 +223,7 @@ def _is_described(value: Any) -> bool:
 
 
 def answer_by_model(study: Study, path: str) -> int:
-    """Have a model answer a study, keep its answers, and print the results.
+    """Have a model answer what it has not answered of a study, keep its answers batch by batch, and print the results.
 
     Raises:
         UsageError: the model does not exist or cannot be asked, another one of its name has answered, or a picture is gone.
@@ -234,22 +235,47 @@ def answer_by_model(study: Study, path: str) -> int:
     choice, fits = open_judge(path, device=device())
     known, described = _models(study.folder), choice.describe()
     name = key_of(marked(choice.source))
-    others = [
-        one
-        for rater, one in known.items()
-        if one["model"].get("weights") != described["weights"] and key_of(rater) == name
-    ]
-    if others:
+    own = [one for rater, one in known.items() if key_of(rater) == name]
+    if any(one["model"].get("weights") != described["weights"] for one in own):
         raise UsageError(f"another model named {choice.source} has answered this study: rename the folder of {path}.")
-    orders = judge_study(study, choice, fits)
-    kept = Answers(study.folder / ANSWERS_FILE)
-    try:
+    before = [order for one in own for order in _said_before(study.folder, one)]
+    kept, said, counts = Answers(study.folder / ANSWERS_FILE), list(before), [0]
+
+    def keep(orders: Sequence[Orders]) -> None:
         rater, new = record(kept, choice.source, orders)
+        said.extend(orders)
+        counts[0] += new
+        write_json(study.folder / MODELS_FILE, known | {rater: details(rater, described, said)})
+
+    try:
+        orders = judge_study(study, choice, fits, known=before, keep=keep)
+        rater = str(kept.name_of(kept.enter(choice.source, model=True)))
+    except KeyboardInterrupt:
+        note(f"stopped; {count_of(len(said), 'answer')} kept. The same command resumes.")
+        raise
     finally:
         kept.close()
     write_json(study.folder / MODELS_FILE, known | {rater: details(rater, described, orders)})
-    note(f"{rater}: {len(orders)} items, {new} answered now")
+    note(f"{rater}: {len(orders)} items, {counts[0]} answered now")
     return results(study.folder)
+
+
+def _said_before(folder: Path, described: Mapping[str, Any]) -> list[Orders]:
+    """What a model answered before.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    from tellapart.evaluation.judge.model import said_before
+
+    try:
+        return said_before(described)
+    except ValueError as error:
+        raise _damaged(folder / MODELS_FILE) from error
+
+
+def _damaged(path: Path) -> UsageError:
+    return UsageError(f"{path} is damaged: restore it, or remove it and let the models answer again (--vlm).")
 
 
 def export(folder: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
@@ -136,8 +136,13 @@ class PairMatcher(ABC):
         ordered = [logits_of[pair] for pair in pairs]
         return torch.stack(ordered) if ordered else torch.zeros(0, 2)
 
-    def match_ids(self, ids: Sequence[str], texts: Sequence[Sequence[str]]) -> list[Tensor]:
+    def match_ids(self, ids: Sequence[str], texts: Sequence[Sequence[str]], *, tells: bool = True) -> list[Tensor]:
         """For each image of ``ids`` the logits ``[n, 2]`` (no match, match) of its n texts, float32 on the CPU.
+
+        Args:
+            ids: of images.
+            texts: of each image.
+            tells: show progress; a caller that shows its own does without.
 
         Raises:
             UsageError: an image was not given to ``know_images``, or cannot be read.
@@ -149,12 +154,14 @@ class PairMatcher(ABC):
                 "put its tensors into the batch."
             )
         found, opener = list[Tensor](), Opener.of(self.process)
-        with bar(f"{self.name}: matching", len(ids)) as running, ThreadPoolExecutor() as pool:
+        shown = bar(f"{self.name}: matching", len(ids)) if tells else nullcontext()
+        with shown as running, ThreadPoolExecutor() as pool:
             for start in range(0, len(ids), self.batch_size):
                 some = slice(start, start + self.batch_size)
                 images = list(pool.map(lambda name: opener.single(self._pictures[name]), ids[some]))
                 found += self._match(self.process(images), texts[some])
-                running.advance(len(images))
+                if running is not None:
+                    running.advance(len(images))
         return found
 
     @torch.no_grad()

@@ -7,8 +7,9 @@ Arena", NeurIPS 2023 (section 3.4): a caption wins only if it wins in both order
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -28,6 +29,7 @@ from tellapart.evaluation.judge.study import (
     Item,
     Study,
 )
+from tellapart.progress import bar
 from tellapart.rewards.matchers import kind_of
 from tellapart.rewards.spellings import one_token
 from tellapart.rewards.yes_no import PLACE, YesNoMatcher
@@ -100,7 +102,14 @@ def open_judge(path: str, *, device: torch.device | str = "cpu") -> tuple[Choice
     return choice, fits
 
 
-def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[Orders]:
+def judge_study(
+    study: Study,
+    model: ChoiceMatcher,
+    fits: YesNoMatcher,
+    *,
+    known: Iterable[Orders] = (),
+    keep: Callable[[Sequence[Orders]], None] = lambda orders: None,
+) -> list[Orders]:
     """The answers of a model to all items of a study.
 
     *Which reads better*: the model sees the image and both captions, once with run A's first and once with run B's, and answers A
@@ -114,6 +123,8 @@ def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[
         study: with its pictures.
         model: asked for a choice between two captions.
         fits: asked whether a caption fits an image; may share the weights.
+        known: what the model said before, which it is not asked again.
+        keep: called with the new answers of each batch. Batches are the same wherever a study was stopped.
 
     Raises:
         UsageError: a picture is gone, or the study shows clips, of which the models would see the first frame only.
@@ -125,7 +136,25 @@ def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[
     examples = [Example(name, ImageFile(study.folder / PICTURES / file)) for name, file in seen.items()]
     model.know_images(examples)
     fits.know_images(examples)
-    return [*_images(study.items_of(WHICH_IMAGE), fits), *_captions(study.items_of(READS_BETTER), model)]
+    said = {one.item: one for one in known}
+    parts: list[tuple[Sequence[Item], Callable[[Sequence[Item]], list[Orders]]]] = []
+    parts += [(part, partial(_images, fits=fits)) for part in _batches(study.items_of(WHICH_IMAGE), fits.batch_size)]
+    parts += [
+        (part, partial(_captions, model=model)) for part in _batches(study.items_of(READS_BETTER), model.batch_size)
+    ]
+    left = [(part, ask) for part, ask in parts if any(item.id not in said for item in part)]
+    total, to_do = (sum(len(part) for part, _ in some) for some in (parts, left))
+    with bar("judging", total, done=total - to_do) as running:
+        for part, ask in left:
+            new = ask(part)
+            keep(new)
+            said |= {one.item: one for one in new}
+            running.advance(len(part))
+    return [said[item.id] for part, _ in parts for item in part]
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _captions(items: Sequence[Item], model: ChoiceMatcher) -> list[Orders]:
@@ -133,7 +162,7 @@ def _captions(items: Sequence[Item], model: ChoiceMatcher) -> list[Orders]:
         [COMPARE.format(first=one, second=other) for one, other in (item.captions, item.captions[::-1])]
         for item in items
     ]
-    logits = model.match_ids([item.images[0] for item in items], texts)
+    logits = model.match_ids([item.images[0] for item in items], texts, tells=False)
     found = []
     for item, pair in zip(items, logits, strict=True):
         plain, turned = model.score(pair).tolist()
@@ -143,7 +172,7 @@ def _captions(items: Sequence[Item], model: ChoiceMatcher) -> list[Orders]:
 
 def _images(items: Sequence[Item], fits: YesNoMatcher) -> list[Orders]:
     target, other = (
-        fits.match_ids([item.images[place] for item in items], [[item.captions[0]] for item in items])
+        fits.match_ids([item.images[place] for item in items], [[item.captions[0]] for item in items], tells=False)
         for place in (0, 1)
     )
     difference = [_score(fits, two) - _score(fits, one) for one, two in zip(target, other, strict=True)]
@@ -206,3 +235,15 @@ def details(name: str, described: Mapping[str, Any], orders: Sequence[Orders]) -
         "position_bias": position_bias(orders),
         "orders": [asdict(one) for one in orders],
     }
+
+
+def said_before(described: Mapping[str, Any]) -> list[Orders]:
+    """The answers that ``details`` kept.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    try:
+        return [Orders(**{**one, "log_odds": tuple(map(float, one["log_odds"]))}) for one in described["orders"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError("the answers of a model are damaged") from error
