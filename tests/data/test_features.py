@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tellapart.data.features.open import open_features, require_features, with_f
 from tellapart.data.features.store import About, FeatureStore, FeatureWriter, clear_features
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
+from tellapart.recipe.feature_inputs import usable
 
 RANDOM = np.random.default_rng(0)
 REGIONS = {
@@ -311,3 +313,31 @@ def test_a_kill_while_features_are_cleared_leaves_no_old_ones_under_another_name
     with pytest.raises(KeyboardInterrupt):
         clear_features(tmp_path, about(weights="other"))
     assert FeatureStore(tmp_path).about == about()
+
+
+def test_features_of_other_pictures_under_the_same_ids_are_told(tmp_path, caplog):
+    """One equal file is enough to be silent, since some may have been changed; files that are not there tell nothing."""
+    paths = {name: tmp_path / f"{name}.jpg" for name in "012"}
+    for name, path in paths.items():
+        path.write_bytes(name.encode())  # what it shows does not matter
+    hashes = {name: hashlib.sha256(name.encode()).hexdigest() for name in paths}
+    data = CaptionDataset([Example(name, ImageFile(path), ("a dog",)) for name, path in paths.items()], name="photos")
+
+    def noted(fingerprints):
+        caplog.clear()
+        folder = tmp_path / f"features{len(list(tmp_path.iterdir()))}"
+        writer = FeatureWriter(folder, about(), shard_images=2)
+        writer.add([(name, fingerprints[name], REGIONS["one"]) for name in paths])
+        writer.flush()
+        kept, skipped = usable(data, "fail", FeatureStore(folder), pictures=False)
+        assert (len(kept), skipped) == (3, [])
+        return [record.getMessage() for record in caplog.records]
+
+    assert noted(hashes) == []
+    assert noted(dict.fromkeys(hashes, "other") | {"2": hashes["2"]}) == []
+    (told,) = noted(dict.fromkeys(hashes, "other"))
+    assert "was computed of other image files" in told
+    assert "'0'" in told
+    for path in paths.values():
+        path.unlink()
+    assert noted(dict.fromkeys(hashes, "other")) == []

@@ -130,7 +130,7 @@ def usable(
     """
     skipped: list[tuple[str, str]] = []
     if features is not None:
-        from tellapart.data.features.open import require_features, with_features
+        from tellapart.data.features.open import of_other_pictures, require_features, with_features
 
         if on_error == "skip":
             whole = len(dataset)
@@ -141,6 +141,14 @@ def usable(
                 )
         else:
             require_features(dataset, features)
+        other = of_other_pictures(dataset, features) if tell else None
+        if other is not None:
+            logger.warning(
+                "note: %s was computed of other image files than those of %s, such as %r: see whether ids mean the same images.",
+                features.name,
+                dataset.name,
+                other,
+            )
     if pictures:
         dataset, broken = without_broken(dataset, on_error, tell=tell)
         skipped += broken

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tellapart.data.clips import fingerprints
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.features.base import FeatureSet
 from tellapart.data.features.folder import FeatureFolder, FeatureHdf5
 from tellapart.data.features.store import ABOUT, FeatureStore
+from tellapart.data.images import ImageError, ImageFile
 from tellapart.errors import UsageError
 from tellapart.progress import track
 
 HDF5 = (".h5", ".hdf5")
+LOOKED_AT = 4
+"""Image files that are compared with the pictures that features were computed of."""
 
 
 def open_features(path: str | Path) -> FeatureSet:
@@ -44,6 +48,26 @@ def require_features(dataset: CaptionDataset, features: FeatureSet) -> None:
             f"{features.name} has no features of {len(without)} of the {len(dataset)} images of {dataset.name}, first "
             f"{without[0]!r}: compute them (tellapart features), or leave such images out (data.on_error skip)."
         )
+
+
+def of_other_pictures(dataset: CaptionDataset, features: FeatureSet) -> str | None:
+    """Id of an image whose features are another picture's, if that holds for every one of a few image files that were looked at:
+    ids such as 0, 1, 2 are found in features of other data, too. Features that do not know their pictures tell nothing.
+    """
+    if not isinstance(features, FeatureStore):
+        return None
+    examples = (example for example in dataset.examples if example.id in features)
+    files = [(each.id, each.image.path) for each in examples if isinstance(each.image, ImageFile)]
+    wrong = []
+    for name, path in files[:: max(1, len(files) // LOOKED_AT)][:LOOKED_AT]:
+        try:
+            own = fingerprints(path)
+        except ImageError:  # the pictures need not be there
+            continue
+        if features.fingerprint(name) in own:
+            return None
+        wrong.append(name)
+    return wrong[0] if wrong else None
 
 
 def with_features(dataset: CaptionDataset, features: FeatureSet) -> tuple[CaptionDataset, list[tuple[str, str]]]:
