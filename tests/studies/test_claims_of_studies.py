@@ -139,8 +139,8 @@ def test_sharp(tmp_path, row, changed, holds):
 
     study = study_of("sharp", tmp_path, Told, on_test=on_test)
     found = [claim.holds for claim in sharp.claims(study)]
-    assert (found[:9], found[-8:-3]) == (holds, [True] * 5)
-    assert found[9:-8] + found[-3:] == [False] * 24, (
+    assert (found[:9], found[-9:-3]) == (holds, [True] * 6)
+    assert found[9:-9] + found[-3:] == [False] * 24, (
         "the last three rows and those of look-alikes and the oracle are as the start"
     )
 
