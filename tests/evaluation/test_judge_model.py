@@ -234,6 +234,11 @@ def test_a_stopped_model_keeps_its_answers_and_is_asked_for_the_rest(folder, tmp
     assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
     assert asked == of_all
     assert f"{len(study.items)} items, 0 answered now" in capsys.readouterr().err
+    for file in study.folder.glob(f"{ANSWERS_FILE}*"):
+        file.unlink()
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
+    assert asked == of_all
+    assert f"{len(study.items)} items, {len(study.items)} answered now" in capsys.readouterr().err
 
 
 def test_a_models_damaged_answers_are_one_sentence(folder, tmp_path, capsys):

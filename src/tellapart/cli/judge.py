@@ -249,14 +249,14 @@ def answer_by_model(study: Study, path: str) -> int:
 
     try:
         orders = judge_study(study, choice, fits, known=before, keep=keep)
-        rater = str(kept.name_of(kept.enter(choice.source, model=True)))
+        rater, missing = record(kept, choice.source, orders)  # of an earlier run whose file of answers was removed
     except KeyboardInterrupt:
         note(f"stopped; {count_of(len(said), 'answer')} kept. The same command resumes.")
         raise
     finally:
         kept.close()
     write_json(study.folder / MODELS_FILE, known | {rater: details(rater, described, orders)})
-    note(f"{rater}: {len(orders)} items, {counts[0]} answered now")
+    note(f"{rater}: {len(orders)} items, {counts[0] + missing} answered now")
     return results(study.folder)
 
 
