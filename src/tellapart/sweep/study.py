@@ -18,6 +18,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import paired_bootstrap
 from tellapart.evaluation.columns import require_metric
 from tellapart.metrics.curves import interpolate
+from tellapart.names import require_known
 from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
 from tellapart.sweep.notes import NOTES, Notes
@@ -25,6 +26,7 @@ from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
 from tellapart.sweep.trainings import check_measure, option, resolved_key
+from tellapart.world.schedules import ALIASES, STAGES
 
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
 """Further metrics of captions: image id -> caption to name -> value."""
@@ -33,6 +35,8 @@ DECIDES_NOTES = ("data", "listener", "own_listener", "evaluation")
 """Sections that decide what models of the world, and given captions, score."""
 
 CAPTIONER = "captioner.model_name_or_path"
+
+_PROBED = [stage.removeprefix("world/") for stage in (*STAGES, *ALIASES)]
 
 METRIC = "listener_R@1"
 """What chooses among points of a recipe that selects no checkpoint."""
@@ -71,11 +75,9 @@ class Study:
         """Read every row with each value of its options, so that a mistake shows before anything trains.
 
         Raises:
-            UsageError: a recipe, option or metric is unknown, or a value has a wrong type.
+            UsageError: a recipe, option, metric or probed model is unknown, or a value has a wrong type.
         """
-        if self.derive is None:
-            for metric in (*(key for columns in self.file.tables.values() for key in columns), *self.file.sets):
-                require_metric(metric)
+        self._check_page()
         for name, row in self.file.rows.items():
             taken = self.file.rows[row.point_of].grid if row.point_of else {}
             asked = {key: values for key, values in {**taken, **row.grid, **row.curve}.items() if values}
@@ -88,6 +90,14 @@ class Study:
                     self.sweep.load(row.setting.having({**first, key: value}))
             for how in self.file.measures_of(name):
                 check_measure(how)
+
+    def _check_page(self) -> None:
+        """Raise where the page is to show a model or a metric that does not exist."""
+        for stage in self.file.probed:
+            require_known(stage, _PROBED, "a model of the built-in world to be probed")
+        if self.derive is None:
+            for metric in (*(key for columns in self.file.tables.values() for key in columns), *self.file.sets):
+                require_metric(metric)
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -179,15 +179,16 @@ def read_study(path: Path) -> StudyFile:
     lacking = [name for name in ("title", "page", "rows") if not written.get(name)]
     if lacking:
         raise UsageError(f"{path} has no {lacking[0]}: a study names its title, its page and its rows.")
-    values = _known(StudyFile, written, str(path))
-    for name in ("title", "page"):
-        values[name] = str(values[name])
+    values = _known(StudyFile, {**written, **{name: str(written[name]) for name in ("title", "page")}}, str(path))
+    _require_plain(StudyFile, values, f"in {path}")
     text = path.with_suffix(".md")
     if text.is_file():
         values["introduction"] = text.read_text(encoding="utf-8").strip()
     for name in ("rows", "tables", "measure"):
         _require(dict, values.get(name, {}), f"{name} in {path}")
     values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
+    if values.get("measure", {}).get("num_beams") == []:
+        raise UsageError(f"num_beams in the measure of {path} is empty: list at least one value.")
     for name, row in values["rows"].items():
         _check_point(name, row, values["rows"], path)
         _check_captioner(name, row, values["rows"], path)
@@ -205,6 +206,7 @@ def read_study(path: Path) -> StudyFile:
 
 def _row(written: Mapping[str, Any] | str, where: str) -> Row:
     values = _known(Row, {"recipe": written} if isinstance(written, str) else written, where)
+    _require_plain(Row, values, f"of {where}")
     for key in ("overrides", "grid", "curve", "measure"):
         _require(dict, values.get(key, {}), f"{key} of {where}")
     for key in ("grid", "curve"):
@@ -261,6 +263,14 @@ def _known(kind: type[Any], written: Any, where: str) -> dict[str, Any]:
     for key in written:
         require_known(key, names, f"a key of {where}")
     return dict(written)
+
+
+def _require_plain(kind: type[Any], values: Mapping[str, Any], where: str) -> None:
+    """Raise if what must be text, or true or false, is not: YAML here reads ``no`` as text, which would count as true."""
+    types = {"bool": bool, "str": str}
+    for each in fields(kind):
+        if each.name in values and str(each.type) in types:
+            _require(types[str(each.type)], values[each.name], f"{each.name} {where}")
 
 
 def _require(kind: type[Any], value: Any, where: str) -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from tellapart.names import require_known
 from tellapart.recipe.fingerprint import key_of, stages_of, world_stage
 from tellapart.recipe.flags import full_name
-from tellapart.recipe.options import Text
+from tellapart.recipe.options import Given, Text
 from tellapart.recipe.recipe import Recipe
+from tellapart.recipe.words import read_options
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -138,13 +139,16 @@ def check_measure(options: Mapping[str, Any]) -> None:
         options: of ``tellapart score``.
 
     Raises:
-        UsageError: an option is unknown, or its value is wrong.
+        UsageError: an option is unknown, its value is wrong, or it names a stage that the built-in world has not.
     """
     from tellapart.recipe.score_options import ScoreOptions
 
     for key in options:
         require_known(key, [each.name for each in fields(ScoreOptions)], "an option of tellapart score")
-    ScoreOptions(**options).check()
+    given = {key: Given(value, f"{key} in measure") for key, value in options.items()}
+    ScoreOptions(**vars(read_options(given, ScoreOptions))).check()
+    for stage in stages_of(options):
+        world_stage(stage)
 
 
 def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: str) -> EvaluationResult:
