@@ -233,14 +233,14 @@ def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, m
     with pytest.raises(SystemExit) as ended:
         run(tmp_path / "p.yaml", argv=["--output_dir", str(tmp_path / "runs"), "--kept", str(tmp_path / "x" / "k.xz")])
     assert ended.value.code == 130
-    assert "1 of 2 trainings and measurements are to be done" in capsys.readouterr().err
+    assert "5 of 6 trainings and measurements are to be done" in capsys.readouterr().err
     with tarfile.open(tmp_path / "x" / "k.xz") as tar:
         assert tar.getnames() == [f"{first.folder.name}/metrics.jsonl", f"{first.folder.name}/trained.json"]
     run(
         tmp_path / "p.yaml",
         argv=["--dry_run", "--output_dir", str(tmp_path / "y"), "--kept", str(tmp_path / "x" / "k.xz")],
     )
-    assert capsys.readouterr().out.endswith("1 of 2 are done\n")
+    assert capsys.readouterr().out.endswith("1 of 6 are done\n")
     run(
         tmp_path / "p.yaml",
         argv=["--dry_run", "--output_dir", str(tmp_path / "y"), "--kept", str(tmp_path / "z" / "k.xz")],

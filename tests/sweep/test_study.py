@@ -389,8 +389,9 @@ def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):
     assert said.endswith("27 of 27 are done\n")  # 5 searched or tried, 19 measured
     run(file, argv=["--dry_run", "--output_dir", str(tmp_path / "other"), "--rows", "a"])
     said = capsys.readouterr().out
-    assert said.endswith("0 of 2 are done\n")
     assert "to do  a (learning_rate 1e-05, seed 0)" in said
+    assert "to do  xe (seed 2)" in said  # whose one point is known before that of a is chosen
+    assert said.endswith("0 of 5 are done\n")
 
 
 def test_a_failed_training_keeps_the_rest_and_is_named(study, monkeypatch):

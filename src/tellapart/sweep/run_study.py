@@ -222,13 +222,11 @@ def _references(study: Study) -> dict[str, dict[str, float]]:
 def known(study: Study) -> list[Task]:
     """The tasks of a study but those that are not known yet: of points that are not chosen, and of rows that begin with a
     captioner that is not trained."""
-    tasks = study.searching()
+    tasks = [*study.searching(), *study.plain()]
     if all(task.done() for task in tasks):
-        tasks = [*tasks, *study.plain()]
-        if all(task.done() for task in tasks):
-            every = (task for each in study.measured.values() for task in each)
-            folders = {task.folder for task in tasks}
-            tasks += [task for task in every if task.folder not in folders]
+        every = (task for each in study.measured.values() for task in each)
+        folders = {task.folder for task in tasks}
+        tasks += [task for task in every if task.folder not in folders]
     return tasks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -187,9 +187,16 @@ class Study:
         values = next(iter(curve.values())) if curve else [None]
         return {value: name if value is None else f"{name} ({value_text(value)})" for value in values}
 
-    def points(self) -> Iterator[tuple[str, str, Setting]]:
-        """Name of a measured row, the row of the file it is of, and its setting."""
-        for name, row in self.file.rows.items():
+    def decided(self, name: str) -> bool:
+        """Whether a row's point is known: it has only one, or the trainings that it is chosen among are done."""
+        source = self.file.rows[name].point_of or name
+        points = self.grid(source)
+        return len(points) == 1 or all(task.done() for point in points for task in self.tried(source, point))
+
+    def points(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, str, Setting]]:
+        """Name of a measured row, the row of the file it is of, and its setting; of all rows, or of some."""
+        for name in self.file.rows if names is None else names:
+            row = self.file.rows[name]
             if row.test:
                 chosen = self.chosen(name)
                 for value, shown in self.curve(name).items():
@@ -201,9 +208,9 @@ class Study:
         return {shown: self.seeded(name, setting) for shown, name, setting in self.points()}
 
     def plain(self) -> list[Task]:
-        """The tasks of all measured rows but those that begin with the captioner of another one."""
-        rows = self.file.rows
-        found = (self.seeded(name, at) for _, name, at in self.points() if not rows[name].captioner_of)
+        """The tasks of the measured rows whose points are known, but of those that begin with the captioner of another one."""
+        names = [name for name, row in self.file.rows.items() if not row.captioner_of and self.decided(name)]
+        found = (self.seeded(name, at) for _, name, at in self.points(names))
         return [task for tasks in found for task in tasks]
 
     def seeded(self, name: str, setting: Setting) -> list[Task]:
