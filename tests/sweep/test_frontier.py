@@ -201,23 +201,6 @@ def test_a_curve_knows_the_start_model_of_each_training(curves):
     assert [training.start for training in planned.measured().points[0].trainings] == [one, None]
 
 
-def test_start_models_that_an_earlier_version_wrote_are_read(written, curves, tmp_path):
-    """It wrote those of a curve, not which training began from which."""
-    value = json.loads((written / "frontier.json").read_text())
-    for each in value["curves"]:
-        begins = [training.pop("start") for point in each["points"] for training in point["trainings"]]
-        each["start"] = [{"seed": 0, "checkpoints": {"start": begins[0]}}]
-    folder = written.parent / written.name.replace("frontier", "earlier")
-    folder.mkdir()
-    (folder / "frontier.json").write_text(json.dumps(value))
-    assert read_curves(folder) == read_curves(written) == curves
-    for each in value["curves"]:
-        each["start"].append({**each["start"][0], "seed": 1})
-    (folder / "frontier.json").write_text(json.dumps(value))
-    begins = [training.start is not None for training in read_curves(folder)[0].points[0].trainings]
-    assert begins == [True, True, False]
-
-
 def test_csv_has_a_row_per_evaluation(curves):
     rows = list(csv.DictReader(io.StringIO(to_csv(curves))))
     assert len(rows) == 1 + 2 * (3 * 3 + 4 * 3)  # the start once; two checkpoints of every training

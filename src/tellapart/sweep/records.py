@@ -272,11 +272,10 @@ def _measured_json(measured: Measured, home: Path) -> dict[str, Any]:
 
 
 def _curve_from(value: dict[str, Any], home: Path) -> Curve:
-    starts = [_training_from(training, home) for training in value.get(START, ())]  # as earlier versions wrote them
     points = tuple(
         Point(
             dict(point["settings"]),
-            tuple(_training_from(training, home, starts) for training in point["trainings"]),
+            tuple(_training_from(training, home) for training in point["trainings"]),
             {int(seed): why for seed, why in point["failed"].items()},
         )
         for point in value["points"]
@@ -284,17 +283,11 @@ def _curve_from(value: dict[str, Any], home: Path) -> Curve:
     return Curve(value["label"], value["method"], value["recipe"], value["knob"], points)
 
 
-def _training_from(value: dict[str, Any], home: Path, starts: Sequence[Training] = ()) -> Training:
+def _training_from(value: dict[str, Any], home: Path) -> Training:
     checkpoints = {name: _measured_from(measured, home) for name, measured in value["checkpoints"].items()}
-    seed, start = int(value["seed"]), value.get(START)
-    return Training(seed, checkpoints, _only_start(starts, seed) if start is None else _measured_from(start, home))
+    start = None if value[START] is None else _measured_from(value[START], home)
+    return Training(int(value["seed"]), checkpoints, start)
 
 
 def _measured_from(value: dict[str, Any], home: Path) -> Measured:
     return Measured.read(Path(os.path.normpath(home / value["folder"])), int(value["step"]))
-
-
-def _only_start(starts: Sequence[Training], seed: int) -> Measured | None:
-    """The start model of a seed, or of all seeds, among those of a whole curve; None where it may be another one."""
-    own = [each.checkpoints[START] for each in starts if each.seed == seed or len(starts) == 1]
-    return own[0] if own and all(one.metrics == own[0].metrics for one in own) else None
