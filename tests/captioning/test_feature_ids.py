@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,10 @@ import pytest
 from pictures import images
 from tellapart.captioning.plan import plan
 from tellapart.captioning.read import Reader
+from tellapart.captioning.records import Caption
+from tellapart.captioning.serve import Station
+from tellapart.cli import caption
+from tellapart.cli.caption_options import CaptionOptions
 from tellapart.data.clips import ClipFile
 from tellapart.data.features.base import FeatureInputs, FeatureSet
 from tellapart.data.features.open import open_features
@@ -108,3 +114,38 @@ def test_ids_of_a_data_set_are_taken_as_they_are(store, album, tmp_path):
     """Its pictures need not be there, nor be those that the features were computed of."""
     (tmp_path / "data.csv").write_text("id,image\n0.png,album/sub/1.png\n1.png,away/1.png\n")
     assert read(store, tmp_path / "data.csv", pictures=False, id_column="id") == ([0.0, 1.0], [])
+
+
+def test_captions_of_features_that_were_computed_again_are_drawn_again(album, tmp_path, monkeypatch):
+    """A run that went on kept the captions of the earlier features, among those of the new ones."""
+    arrays, output = tmp_path / "arrays", tmp_path / "captions.jsonl"
+    arrays.mkdir()
+    asked = []
+
+    def write(**features):
+        for name, number in features.items():
+            np.save(arrays / f"{name}.npy", np.array([number]))
+
+    def station(rank, processes):
+        def draw(batch, described):
+            asked.append(batch.ids)
+            numbers = batch.inputs["m"]["features"][:, 0].tolist()
+            return [Caption(name, f"{number:g}") for name, number in zip(batch.ids, numbers, strict=True)]
+
+        return Station(Reader({}, features={"m": FeatureInputs(open_features(arrays))}), draw)
+
+    def captions():
+        items = plan([str(album / name) for name in ("0.png", "1.png")] + [str(album / "sub")])
+        options = CaptionOptions(
+            captioner="owner/model", features=arrays, output=str(output), gate="none", batch_size=1, num_workers=0
+        )
+        caption.write_captions([replace(item, relative=f"{n}.png") for n, item in enumerate(items)], options, [])
+        return [json.loads(line)["caption"] for line in output.read_text().splitlines()]
+
+    monkeypatch.setattr(caption, "BuildStation", lambda *_: station)
+    write(**{"0": 1.0, "1": 2.0, "2": 3.0})  # the last image has none, so the run is not finished
+    assert captions() == ["1", "2", "3"]
+    asked.clear()
+    write(**{"0": 4.0, "1": 2.0, "2": 5.0, "3": 6.0})
+    assert captions() == ["4", "2", "5", "6"]
+    assert len(asked) == 3

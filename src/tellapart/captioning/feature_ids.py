@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tellapart.captioning.records import Item
 from tellapart.data.clips import fingerprints
+from tellapart.data.features.base import FeatureInputs
 from tellapart.data.features.store import FeatureStore
 from tellapart.errors import UsageError
+from tellapart.progress import track
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
@@ -35,6 +39,19 @@ def feature_id(features: FeatureSet, item: Item) -> str:
     if known is not None:
         _require_alone(features, path, known)
     return known or item.id
+
+
+def with_features_known(items: Sequence[Item], features: FeatureSet) -> list[Item]:
+    """The images with the hash of their features: where it changed since, a run that is resumed draws their captions again."""
+    inputs = FeatureInputs(features)
+
+    def known(item: Item) -> Item:
+        try:
+            return replace(item, features=inputs.fingerprint(feature_id(features, item)))
+        except UsageError:  # reading the image tells
+            return item
+
+    return [known(item) for item in track(items, "reading features")]
 
 
 def _is_named_by(path: Path, name: str) -> bool:

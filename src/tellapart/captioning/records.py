@@ -22,12 +22,14 @@ class Item:
         image: where it is read from.
         relative: its file below the folder that was named, where sidecars for another folder go.
         context: cleaned text that is known of it besides its pixels.
+        features: hash of its features, where captions are drawn from features and it has some.
     """
 
     id: str
     image: ImageSource
     relative: str
     context: str = ""
+    features: str | None = None
 
     @property
     def path(self) -> Path | None:
@@ -69,6 +71,7 @@ class Caption:
         text: what its sidecar is to hold, when that is more than the caption.
         replaces: digest of the sidecar that was there before, if one was.
         size: bytes of the image's file when it was captioned, where it has one.
+        features: hash of the features that it was drawn from, if it was drawn from features.
     """
 
     id: str
@@ -85,10 +88,13 @@ class Caption:
     text: str | None = None
     replaces: str | None = None
     size: int | None = None
+    features: str | None = None
 
     def is_of(self, item: Item) -> bool:
-        """Whether it is this image's, as far as sizes tell, and not that of another file which had its path or id before."""
-        return self.size is None or item.size in (None, self.size)
+        """Whether it is this image's, as far as sizes tell, and not that of another file which had its path or id before, or of
+        features that were computed again since."""
+        same_features = self.features is None or item.features in (None, self.features)
+        return same_features and (self.size is None or item.size in (None, self.size))
 
     def as_json(self) -> dict[str, Any]:
         """Its fields without those that say nothing."""

@@ -70,7 +70,7 @@ def serve(
         done = [(item, one) for item, one in zip(read.items, drawn, strict=True) if one.error is None]
         if output is not None:
             done = [(item, output.prepare(item, caption)) for item, caption in done]
-        done = [(item, replace(caption, size=item.size)) for item, caption in done]
+        done = [(item, replace(caption, size=item.size, features=item.features)) for item, caption in done]
         drawn = [caption for _, caption in done]
         if journal is not None:
             journal.append([*drawn, *broken])

@@ -32,7 +32,8 @@ class Work:
     Attributes:
         done: image id -> its caption, of the images captioned before.
         last: those of the last batch of each journal, whose sidecars may not have been written.
-        replaced: image id -> its earlier caption, of images whose file was replaced since by another one of the same name.
+        replaced: image id -> its earlier caption, of images whose file was replaced since by another one of the same name, or
+            whose features were computed again.
 
     Raises:
         UsageError: the run was begun with other settings, or another process works on it.
@@ -51,7 +52,7 @@ class Work:
             self.done: dict[str, Caption] = {}
             self.last: list[Caption] = []
             self.replaced: dict[str, Caption] = {}
-            self._replaced: dict[str, int | None] = {}
+            self._replaced: dict[str, Item] = {}
             self._recover()
         except BaseException:
             self._lock.release()
@@ -87,10 +88,11 @@ class Work:
             self.last += [caption for caption in last if caption.error is None]
 
     def drop_replaced(self, items: Iterable[Item]) -> None:
-        """Have images count as not captioned whose file was replaced since by another one of the same name."""
+        """Have images count as not captioned whose file was replaced since by another one of the same name, or whose features
+        were computed again."""
         for item in items:
             if (caption := self.done.get(item.id)) is not None and not caption.is_of(item):
-                self._replaced[item.id] = item.size
+                self._replaced[item.id] = item
                 self.replaced[item.id] = self.done.pop(item.id)
         self.last = [caption for caption in self.last if caption.id not in self._replaced]
 
@@ -103,7 +105,8 @@ class Work:
         found: dict[str, Caption] = {}
         for path in sorted(self.folder.glob("journal-*.jsonl")):
             for caption in read_journal(path)[0]:
-                if self._replaced.get(caption.id, caption.size) != caption.size:
+                now = self._replaced.get(caption.id)
+                if now is not None and (caption.size, caption.features) != (now.size, now.features):
                     continue
                 if caption.error is None or caption.id not in found:
                     found[caption.id] = caption

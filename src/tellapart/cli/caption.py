@@ -209,7 +209,10 @@ def write_captions(items: Sequence[Item], options: CaptionOptions, words: Sequen
         KeyboardInterrupt: it was interrupted; the message says how to resume.
     """
     from tellapart.captioning.collection import Progress, caption_items
+    from tellapart.captioning.feature_ids import with_features_known
 
+    features = features_at(options.features)
+    items = items if features is None else with_features_known(items, features)
     output, settings = output_of(options, items, words), settings_of(options)
     run = run_of(settings | {"max_same": options.max_same}, [item.id for item in items])
     if was_finished(output.work, run) and output.holds(items):
