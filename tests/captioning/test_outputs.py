@@ -348,6 +348,21 @@ def test_sidecars_that_cannot_be(photos, tmp_path):
         Sidecars(photos, mirrored=False).check(plan([str(shard(tmp_path / "in" / "0.tar"))]))
 
 
+def test_a_sidecar_whose_name_no_disk_allows_is_refused_before_anything_is_drawn(photos, tmp_path):
+    """The run stopped at it, after all images of its batch were captioned."""
+    (photos / f"{'é' * 120}.png").write_bytes(png(1))  # 244 bytes
+    items = plan([str(photos)])
+    output = Sidecars(photos, extension=".caption.txt", mirrored=False)
+    output.check(items)
+    output.apply(items[-1], Caption(items[-1].id, "a"))
+    assert output.target(items[-1]).read_text() == "a\n"
+    for place, mirrored in ((photos, False), (tmp_path / "out", True)):
+        with pytest.raises(
+            UsageError, match=r"the sidecar of .*é\.png would have a name of more than 255 bytes: rename"
+        ):
+            Sidecars(place, extension=".long_caption.txt", mirrored=mirrored).check(items)
+
+
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_sidecar_never_replaces_an_image(tmp_path, mirrored):
     (tmp_path / "scan.heic").write_bytes(png(1))

@@ -16,6 +16,8 @@ from tellapart.errors import UsageError
 from tellapart.files import REVIEW, remove_half_written, write_bytes
 
 Existing = Literal["keep", "overwrite", "append", "backup"]
+_LONGEST_NAME = 255
+"""Bytes that disks allow a file's name."""
 
 
 class Sidecars(Output):
@@ -45,7 +47,8 @@ class Sidecars(Output):
         return path.with_suffix(self.extension)
 
     def check(self, items: Sequence[Item]) -> None:
-        """Raise unless every image has a file, a sidecar of its own that is not an image, and a folder that can be written to.
+        """Raise unless every image has a file, a sidecar of its own that is not an image, with a name that disks allow, and a
+        folder that can be written to.
 
         Raises:
             UsageError: naming the image or the folder.
@@ -58,6 +61,7 @@ class Sidecars(Output):
                     "webdataset."
                 )
             target = self.target(item)
+            _require_short_name(target, item)
             other = owner.setdefault(target, item)
             if other is not item:
                 raise UsageError(
@@ -137,6 +141,14 @@ class Sidecars(Output):
             if not self.target(item).exists():
                 self.apply(item, caption)
         return len(rows)
+
+
+def _require_short_name(target: Path, item: Item) -> None:
+    if len(os.fsencode(target.name)) > _LONGEST_NAME:
+        raise UsageError(
+            f"the sidecar of {item.image.name} would have a name of more than {_LONGEST_NAME} bytes: rename it, or write "
+            "--out jsonl."
+        )
 
 
 def _back_up(path: Path) -> None:
