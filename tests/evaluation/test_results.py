@@ -144,7 +144,18 @@ def test_of_several_results_one_must_be_named(tmp_path):
 def test_given_captions_stand_in_for_any_decoding(tmp_path):
     human = toy_result("human", seed=0, decoding=None)
     human.save(tmp_path)
-    assert find_result(tmp_path, "toy-test-5-beam-5") == human
+    for protocol in (
+        "toy-test-5-beam-5",
+        "5-beam-5-max-new-tokens-20",
+        "beam",
+        "sampled-seed-0",
+        "test-5-given",
+        "test",
+    ):
+        assert find_result(tmp_path, protocol) == human
+    for protocol in ("typo", "val", "toy-val-5-beam-5", "est-5-beam", "toy-test-5-bean-5", "beamed"):
+        with pytest.raises(UsageError, match=f"no evaluation named '{protocol}': choose one of toy-test-5-given"):
+            find_result(tmp_path, protocol)
     require_comparable([human, toy_result("dico", seed=1)])
 
 

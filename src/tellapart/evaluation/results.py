@@ -230,7 +230,8 @@ def folder_of(run: Path, protocol: Protocol, name: str) -> Path:
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     """The run's evaluation under ``protocol`` (a slug or words of it, such as ``test``), or its only one.
 
-    Where the slug is absent, given captions (human ones, a file) take its place: no decoding applies to them.
+    Where it names a decoding that is absent, given captions (human ones, a file) of the same data take its place: no decoding
+    applies to them.
 
     Raises:
         UsageError: there is none, or several and none was named.
@@ -239,7 +240,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     if protocol is not None:
         named = [folder for folder in folders if folder.name == protocol]
         named = named or [folder for folder in folders if f"-{protocol}-" in f"-{folder.name}-"]
-        folders = named or [folder for folder in folders if re.search("-given(-[0-9a-f]{8})?$", folder.name)]
+        folders = named or [folder for folder in folders if _stands_in(folder.name, protocol)]
         if not folders:
             held = _listed([folder.name for folder in result_folders(run)])
             raise UsageError(f"{run} has no evaluation named {protocol!r}: choose one of {held}, or evaluate it so.")
@@ -250,6 +251,13 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
             f"test), one of {held}."
         )
     return EvaluationResult.load(folders[0])
+
+
+def _stands_in(given: str, protocol: str) -> bool:
+    """Whether an evaluation is one of given captions that a protocol, or words of it, differs from in the decoding only."""
+    found = re.fullmatch("(.+)-given(-[0-9a-f]{8})?", given)
+    drawn = re.fullmatch(r"(?:(?P<of>.+)-)?(?:beam|greedy|sampled)(?:-.*)?", protocol)
+    return found is not None and drawn is not None and f"-{found[1]}".endswith(f"-{drawn['of'] or ''}".rstrip("-"))
 
 
 def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
