@@ -254,6 +254,13 @@ def test_options_that_are_none(listener, tmp_path, make):
             make(name, model=tmp_path, opening={"dtyp": "bfloat16"})
     with pytest.raises(UsageError, match="for a model given by its path or id"):
         make("clip_s", model=listener, opening={"dtype": "bfloat16"})
+    with pytest.raises(UsageError, match="reward meteor reads no model: leave model= out"):
+        make("meteor", model=tmp_path)
+    for name, stage in (("clip_s", "world/xe"), ("itm", "world/verifier"), ("language_model", "world/language_model")):
+        with pytest.raises(
+            UsageError, match=f"'{stage}' is a stage of the built-in world, .* its folder, tellapart.world"
+        ):
+            make(name, model=stage)
 
 
 def test_verl_calls_one_or_many(listener, tmp_path):

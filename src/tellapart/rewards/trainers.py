@@ -301,6 +301,9 @@ def _scorer(
         )
     if kind.needs and model is None:
         raise UsageError(f"reward {name} needs a {kind.needs[0].replace('_', ' ')}: give it as model=.")
+    if model is not None and not kind.needs:
+        raise UsageError(f"reward {name} reads no model: leave model= out.")
+    _require_no_stage(model)
     if opening and not isinstance(model, str | Path):
         raise UsageError(f"opening={dict(opening)!r} is for a model given by its path or id: leave it out.")
     make = kind.load()
@@ -318,6 +321,15 @@ def _scorer(
 def _of_model(kind: RewardKind) -> bool:
     """Whether a reward reads nothing but captions, images, references, and models that can be opened here."""
     return set(kind.needs) <= set(_OPENERS) and not kind.needs_context
+
+
+def _require_no_stage(model: Any) -> None:
+    """Raise where a model is named as a stage of the built-in world, which would be looked for on the hub."""
+    if isinstance(model, str) and model.startswith("world/") and not Path(model).exists():
+        raise UsageError(
+            f"model={model!r} is a stage of the built-in world, whose names recipes know: give its folder, "
+            f"tellapart.world.stages.resolve({model!r}), or another model."
+        )
 
 
 def _require_options(make: Callable[..., Any], given: Sequence[str], what: str, *, fixed: Collection[str] = ()) -> None:
