@@ -315,6 +315,11 @@ def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, ca
         ),
         ("a: world_ved_sll\nmeasure: {num_beams: five}", "num_beams in measure is 'five', but must be a whole number"),
         ("a: world_ved_sll\nmeasure: {judge: world/juge}", "'world/juge' is not part of the built-in world"),
+        ("a: world_ved_sll\nmeasure: {split: tst}", r"'tst' is not a split of world: did you mean test\?"),
+        (
+            "a: {recipe: world_ved_sll, measure: {split: tests}}",
+            r"'tests' is not a split of world: did you mean test\?",
+        ),
         ("a: world_ved_sll\nprobed: [listner]", "'listner' is not a model of .*: did you mean listener"),
         (
             "a: {recipe: world_ved_sll, overrides: {training.metric_for_best_model: CIDErr}}",

@@ -25,7 +25,7 @@ from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
-from tellapart.sweep.trainings import check_measure, option, resolved_key
+from tellapart.sweep.trainings import check_measure, check_split, option, resolved_key
 from tellapart.world.schedules import ALIASES, STAGES
 
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
@@ -75,7 +75,7 @@ class Study:
         """Read every row with each value of its options, so that a mistake shows before anything trains.
 
         Raises:
-            UsageError: a recipe, option, metric or probed model is unknown, or a value has a wrong type.
+            UsageError: a recipe, option, metric, split or probed model is unknown, or a value has a wrong type.
         """
         self._check_page()
         for name, row in self.file.rows.items():
@@ -90,6 +90,7 @@ class Study:
                     self.sweep.load(row.setting.having({**first, key: value}))
             for how in self.file.measures_of(name):
                 check_measure(how)
+                check_split(recipe, how["split"])
 
     def _check_page(self) -> None:
         """Raise where the page is to show a model or a metric that does not exist."""

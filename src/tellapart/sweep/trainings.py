@@ -151,6 +151,21 @@ def check_measure(options: Mapping[str, Any]) -> None:
         world_stage(stage)
 
 
+def check_split(recipe: Resolved, split: str | None) -> None:
+    """Raise where the built-in world has no such split; other data tell when they are read, and none is that of the recipe.
+
+    Raises:
+        UsageError: with the closest split.
+    """
+    from tellapart.recipe.models import VIDEO_WORLD, WORLD
+    from tellapart.world import WORLD_SPLITS
+    from tellapart.world.video import VIDEO_SPLITS
+
+    data = option(recipe, "data.path")
+    if split and data in (WORLD, VIDEO_WORLD):
+        require_known(split, WORLD_SPLITS if data == WORLD else VIDEO_SPLITS, f"a split of {data}")
+
+
 def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: str) -> EvaluationResult:
     """What a model scores, as ``tellapart score`` measures it.
 
