@@ -19,6 +19,7 @@ from data.layouts import picture, tar, write
 from tellapart.data.check import check
 from tellapart.data.convert import convert
 from tellapart.data.load import load_dataset, load_references, source_at, splits_of
+from tellapart.data.results import read_results
 from tellapart.errors import UsageError
 
 
@@ -332,6 +333,30 @@ def test_a_small_table_that_unfolds_to_fill_the_disk_is_refused(tmp_path, monkey
     with pytest.raises(UsageError, match=r"unfolds to more than 67,108,864 bytes, as a decompression bomb does"):
         data[0].image.read()
     assert not list((tmp_path / "cache" / "parquet").glob("*.bin"))
+
+
+@pytest.mark.parametrize("kind", ["compressed", "repeated"])
+@pytest.mark.parametrize("read", [lambda path: load_dataset(path, missing_files=True), read_results])
+def test_a_small_table_of_captions_that_unfolds_to_fill_the_memory_is_refused(tmp_path, kind, read):
+    """Only images were counted."""
+    captions = [f"{n}{' ' * 2**20}" if kind == "compressed" else " " * 2**20 for n in range(70)]
+    table = pa.table({"image": [f"{n}.jpg" for n in range(70)], "caption": captions})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", use_dictionary=kind == "repeated")
+    assert (tmp_path / "x.parquet").stat().st_size < 100_000
+    with pytest.raises(
+        UsageError, match=r"x\.parquet unfolds to more than 67,108,864 bytes, as a decompression bomb does"
+    ):
+        read(tmp_path / "x.parquet")
+
+
+def test_categories_count_as_the_rows_name_them(tmp_path, monkeypatch):
+    """Each batch of rows holds all categories."""
+    monkeypatch.setattr("tellapart.data.parquet.MOST_UNFOLDED", 2**10)
+    monkeypatch.setattr("tellapart.data.parquet.MOST_RATIO", 2)
+    named = pa.array([f"{n} is the number of this photo" for n in range(8000)])
+    table = pa.table({"image": [f"{n}.jpg" for n in range(8000)], "caption": named.dictionary_encode()})
+    pq.write_table(table, tmp_path / "x.parquet", compression="none", use_dictionary=["caption"])
+    assert len(load_dataset(tmp_path / "x.parquet", missing_files=True)) == 8000
 
 
 @pytest.mark.parametrize("named", [True, False])

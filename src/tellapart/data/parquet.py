@@ -117,15 +117,64 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, int, dict
         UsageError: the file is damaged.
     """
     with opened(path) as file:
-        for group in range(file.num_row_groups):
-            row = 0
-            if not columns:
+        if not columns:
+            for group in range(file.num_row_groups):
                 yield from ((group, number, {}) for number in range(file.metadata.row_group(group).num_rows))
-                continue
-            for batch in file.iter_batches(ROWS, row_groups=[group], columns=list(columns)):
-                for values in batch.to_pylist():
-                    yield group, row, values
-                    row += 1
+            return
+        last, row = 0, 0
+        for group, batch in batches_of(file, columns, path, ROWS):
+            last, row = group, row if group == last else 0
+            for values in batch.to_pylist():
+                yield group, row, values
+                row += 1
+
+
+def batches_of(file: Any, columns: Sequence[str], path: Path, rows: int) -> Iterator[tuple[int, Any]]:
+    """``(row group, some of its rows)`` of columns without images.
+
+    Args:
+        file: as ``opened`` gives it.
+        columns: what to read; ``image.path`` reads one field of a struct.
+        path: of the file.
+        rows: read at once.
+
+    Raises:
+        UsageError: it is a decompression bomb, by what it says of the columns, or by what comes of them.
+    """
+    most, unfolded = _most_unfolded(path), 0
+    groups = range(file.num_row_groups)
+    chunks = [
+        each.column(number) for each in map(file.metadata.row_group, groups) for number in range(each.num_columns)
+    ]
+    if sum(each.total_uncompressed_size for each in chunks if _is_of(each.path_in_schema, columns)) > most:
+        raise _bomb(path, most)
+    for group in groups:
+        for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
+            unfolded += sum(map(_bytes, batch.columns))
+            if unfolded > most:  # equal cells are stored once
+                raise _bomb(path, most)
+            yield group, batch
+
+
+def _bytes(column: Any) -> int:
+    """Of the values of a column, of categories those that its rows name."""
+    import pyarrow as pa
+
+    whole = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return int(whole.nbytes)
+
+
+def _is_of(field: str, columns: Sequence[str]) -> bool:
+    return any(field == name or field.startswith(f"{name}.") for name in columns)
+
+
+def _most_unfolded(table: Path) -> int:
+    """Bytes that what is read of a file may have."""
+    return max(MOST_UNFOLDED, MOST_RATIO * table.stat().st_size)
+
+
+def _bomb(table: Path, most: int) -> UsageError:
+    return UsageError(f"{table} unfolds to more than {most:,} bytes, as a decompression bomb does: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -209,15 +258,13 @@ def unpacked(table: Path, group: int, column: str) -> Path:
 
 
 def _unpack(images: Iterable[bytes | None], stored: Path, table: Path) -> None:
-    places, most = [], max(MOST_UNFOLDED, MOST_RATIO * table.stat().st_size)
+    places, most = [], _most_unfolded(table)
     with beside(stored) as temporary, temporary.open("wb") as blob:
         for data in images:
             places.append((blob.tell(), -1 if data is None else len(data)))
             blob.write(data or b"")
             if blob.tell() > most:  # equal cells are stored once
-                raise UsageError(
-                    f"{table} unfolds to more than {most:,} bytes, as a decompression bomb does: leave it out."
-                )
+                raise _bomb(table, most)
     with beside(_ranges(stored)) as temporary, temporary.open("wb") as file:
         np.save(file, np.array(places, dtype=np.int64).reshape(-1, 2))
 

@@ -17,6 +17,7 @@ from tellapart.data.formats.lines import from_line, lines_of
 from tellapart.data.formats.rows import CAPTION_COLUMNS, IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
 from tellapart.data.json_records import object_of, records_of
 from tellapart.data.load import no_column, read_split, require_options, source_at
+from tellapart.data.parquet import batches_of, opened
 from tellapart.errors import UsageError
 from tellapart.packed import GrowingTexts
 
@@ -215,20 +216,13 @@ def _table(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict[s
 
 
 def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
     wanted = {*ID_COLUMNS, *IMAGE_COLUMNS, *RESULT_COLUMNS, caption_column}
-    try:
-        with pq.ParquetFile(path) as file:  # read_table would import pandas
-            choose_column(file.schema_arrow.names, caption_column, RESULT_COLUMNS, "--caption_column", path)
-            names = [name for name in file.schema_arrow.names if name in wanted or name.lower() in wanted]
-            batches = file.iter_batches(_AT_ONCE, columns=names)
-            for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
-                yield f"row {number}", row
-    except (ArrowException, OSError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
+    with opened(path) as file:
+        choose_column(file.schema_arrow.names, caption_column, RESULT_COLUMNS, "--caption_column", path)
+        names = [name for name in file.schema_arrow.names if name in wanted or name.lower() in wanted]
+        batches = (batch.to_pylist() for _, batch in batches_of(file, names, path, _AT_ONCE))
+        for number, row in enumerate(chain.from_iterable(batches), start=1):
+            yield f"row {number}", row
 
 
 def _of_sidecars(folder: Path) -> Iterator[Counted]:
