@@ -109,7 +109,10 @@ def test_sidecars_of_a_worker_that_died_before_writing_them_are_written(tmp_path
 
 
 def test_when_all_die_the_remedy_is_told_and_the_rest_is_kept(tmp_path):
-    with pytest.raises(UsageError, match=r"all worker processes died .*: run the same command again to resume"):
+    with pytest.raises(
+        UsageError,
+        match=r"all worker processes died .*: run the same .* to resume, .* without images that tellapart data check",
+    ):
         run(tmp_path, always=True)
     assert Work(tmp_path / "out.work", {}).done == {}
 

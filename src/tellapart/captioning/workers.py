@@ -85,8 +85,9 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
         ended([(worker.process, worker.connection) for worker in workers])
     if work.left():
         raise UsageError(
-            "all worker processes died (perhaps for want of memory): run the same command again to resume, with fewer "
-            "--num_processes or a smaller --batch_size."
+            "all worker processes died (for want of memory, or of an image that ends whatever opens it): run the same command "
+            "again to resume, with fewer --num_processes or a smaller --batch_size, and without images that tellapart data check "
+            "calls broken."
         )
 
 
