@@ -90,7 +90,8 @@ def near_duplicates(signatures: Sequence[Signature | None]) -> list[list[int]]:
     """Groups of pictures that look the same, as positions in ascending order, each picture in one group at most.
 
     Groups are connected: two members may be farther apart than the threshold if others lie between them. Hashes are
-    compared only where one of nine bands of bits is equal, which two hashes within the distance always have.
+    compared only where one of nine bands of bits is equal, which two hashes within the distance always have. Pictures
+    with equal hashes and like thumbnails are compared with others by their first one.
 
     Args:
         signatures: of the pictures; None is left out.
@@ -99,13 +100,11 @@ def near_duplicates(signatures: Sequence[Signature | None]) -> list[list[int]]:
     known = [found for found in signatures if found is not None]
     if not known:
         return []
-    hashes, first, node = np.unique(
-        np.array([s.hash for s in known], dtype=np.uint64), return_index=True, return_inverse=True
-    )
+    hashes = np.array([s.hash for s in known], dtype=np.uint64)
     thumbnails = np.frombuffer(b"".join(s.thumbnail for s in known), np.uint8).reshape(len(known), -1)
     roots = list(range(len(known)))
-    _join(roots, thumbnails, first[node], np.arange(len(known)))
-    for left, right in _close(hashes):
+    first = _join_equal(roots, thumbnails, hashes)
+    for left, right in _close(hashes[first]):
         _join(roots, thumbnails, first[left], first[right])
     groups: dict[int, list[int]] = {}
     for i in range(len(known)):
@@ -113,8 +112,24 @@ def near_duplicates(signatures: Sequence[Signature | None]) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def _join_equal(roots: list[int], thumbnails: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Unite pictures of one hash whose thumbnails correlate with that of the first of them.
+
+    Returns:
+        ``[U]`` positions of these first ones, of which a hash has several where its pictures differ.
+    """
+    order = np.argsort(hashes, kind="stable")
+    first = []
+    for left in np.split(order, np.flatnonzero(np.diff(hashes[order])) + 1):
+        while len(left):
+            one, others = left[0], left[1:]
+            first.append(one)
+            left = others[~_join(roots, thumbnails, np.full_like(others, one), others)]
+    return np.array(sorted(first), dtype=np.int64)
+
+
 def _close(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Positions ``[P]``, ``[P]`` of different hashes (``[U]`` uint64) within the distance, every pair once."""
+    """Positions ``[P]``, ``[P]`` of hashes (``[U]`` uint64) within the distance, every pair once."""
     edges = np.linspace(0, 64, _BANDS + 1).astype(int)
     masks = [np.uint64((1 << int(high)) - (1 << int(low))) for low, high in pairwise(edges)]
     for band, mask in enumerate(masks):
@@ -133,14 +148,17 @@ def _close(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
                 yield rows[left[new]], columns[right[new]]
 
 
-def _join(roots: list[int], thumbnails: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-    """Unite the groups of every pair whose thumbnails correlate."""
+def _join(roots: list[int], thumbnails: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Unite the groups of every pair whose thumbnails correlate, which the mask ``[P]`` tells."""
+    alike = np.zeros(len(left), dtype=bool)
     for start in range(0, len(left), _BLOCK):
         some, others = left[start : start + _BLOCK], right[start : start + _BLOCK]
-        alike = np.einsum("ij,ij->i", _standard(thumbnails[some]), _standard(thumbnails[others])) >= CORRELATION
-        for a, b in zip(some[alike].tolist(), others[alike].tolist(), strict=True):
+        found = np.einsum("ij,ij->i", _standard(thumbnails[some]), _standard(thumbnails[others])) >= CORRELATION
+        alike[start : start + _BLOCK] = found
+        for a, b in zip(some[found].tolist(), others[found].tolist(), strict=True):
             a, b = _root(roots, a), _root(roots, b)
             roots[max(a, b)] = min(a, b)
+    return alike
 
 
 def _standard(thumbnails: np.ndarray) -> np.ndarray:
