@@ -172,6 +172,13 @@ def test_truncated_clips_are_errors(tmp_path: Path, name: str, share: float) -> 
     assert name in (inspect(ClipFile(file)).broken or "")
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.webm", "a.mkv"])
+def test_a_whole_clip_whose_first_frame_comes_late_is_read(tmp_path: Path, name: str) -> None:
+    """Matroska announces when the last frame ends, and not how long the frames are: the clip counted as truncated."""
+    clip = ClipFile(write_clip(tmp_path / name, grey_frames(24), stamps=list(range(80, 104))))
+    assert numbers(clip, 4) == [3, 9, 15, 21]
+
+
 def test_a_truncated_clip_with_its_index_in_front_is_an_error(tmp_path: Path) -> None:
     import av
 

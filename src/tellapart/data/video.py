@@ -253,7 +253,8 @@ def _require_whole(container: Any, stream: Any, timeline: Timeline, count: int, 
             raise damaged(name, f"it is truncated: {count:,} of {stream.frames:,} frames are there")
         return
     announced = _announced_seconds(container, stream)
-    found = float((timeline.end - int(timeline.stamps[0])) * stream.time_base)
+    start = min(int(timeline.stamps[0]), 0)  # lengths are counted from 0, also where the first frame comes later
+    found = float((timeline.end - start) * stream.time_base)
     if announced is not None and found < announced * (1 - SHORTFALL):
         raise damaged(name, f"it is truncated: {found:.2f} of {announced:.2f} seconds are there")
 
