@@ -82,8 +82,19 @@ def test_what_is_no_log(tmp_path):
     )
     assert read_other_log(tmp_path / "captions.jsonl") is None
     assert read_other_log(tmp_path) is None
+    for name in ("deep.jsonl", "trainer_state.json"):
+        (tmp_path / name).write_text("[" * 100_000 + "\n" + json.dumps({"step": 1, "reward": 0.1}))
+        assert read_other_log(tmp_path / name) is None
     (tmp_path / "metrics.jsonl").write_text(lines_of([(1, {"loss": 1.0, "reward": 0.1})]))
     assert is_our_run(tmp_path)
+
+
+def test_lines_are_those_of_json_and_not_of_unicode(tmp_path):
+    """U+2028 in a completion ends a line for str.splitlines, and the log was taken for none."""
+    entries = [{"step": step, "text": "a\u2028b", **TRL} for step in (1, 2)]
+    text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    (tmp_path / "log.jsonl").write_text(text, encoding="utf-8")
+    assert [step for step, _ in read_other_log(tmp_path / "log.jsonl")["reward"]] == [1, 2]
 
 
 def test_a_log_that_grows_may_end_in_the_middle_of_a_line(tmp_path):

@@ -99,7 +99,7 @@ def _entries(path: Path) -> Iterable[Entry] | None:
             return [(int(row["step"]), row) for row in json.loads(text)["log_history"]]
         if path.suffix == ".jsonl":
             return list(_lines(text)) or None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return None
 
@@ -116,14 +116,14 @@ def _in_folder(folder: Path) -> Path | None:
 
 def _lines(text: str) -> Iterator[Entry]:
     """Lines with a step: ``{"step": 1, "data": {...}}`` of verl, ``{"step": 1, "reward": ...}`` of others."""
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")  # and not at the separators that texts in them may hold
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             step = int(row["step"] if "step" in row else row["global_step"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             if number == len(lines):  # cut short by a kill
                 return
             raise
