@@ -51,6 +51,12 @@ def test_layouts(tmp_path, layout, ending):
     assert preferences_of(found, dataset) == {"7": [PAIR]}
 
 
+def test_endings_count_in_capitals_too(tmp_path):
+    path = tmp_path / "ROWS.JSONL"
+    path.write_text(json.dumps({"image_id": "1", "chosen": "x", "rejected": "y"}) + "\n")
+    assert read_preferences(path) == {"1": [PreferencePair("x", "y")]}
+
+
 def test_equal_captions_prefer_nothing(tmp_path):
     path = tmp_path / "rows.json"
     rows = [
@@ -70,6 +76,7 @@ def test_equal_captions_prefer_nothing(tmp_path):
         ({"chosen": "x", "rejected": "y"}, "the image's name"),
         ({"image_id": "1", "chosen": "x"}, "rejected"),
         ({"image_id": "1", "text": "no json"}, "row 1"),
+        ({"image_id": "1", "text": "[" * 100_000}, r"row 1 of .* is not a preference \(RecursionError"),
     ],
 )
 def test_rows_that_are_no_preferences(tmp_path, row, told):

@@ -57,7 +57,7 @@ def read_preferences(path: Path) -> dict[str, list[PreferencePair]]:
             if not isinstance(row, Mapping):
                 raise TypeError("it is not an object")
             image, pair = _image(row), _pair(row)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
             raise UsageError(f"row {number} of {path} is not a preference ({error!r}): give {LAYOUTS}.") from error
         if pair.chosen != pair.rejected:
             found.setdefault(image, []).append(pair)
@@ -87,11 +87,12 @@ def preferences_of(
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """The rows, and their numbers: in JSON lines those of the lines."""
-    if path.suffix == ".parquet":
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
         with opened(path) as file:
             batches = file.iter_batches(batch_size=256)  # a few hundred, since rows may hold images
             yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-    elif path.suffix in (".jsonl", ".ndjson"):
+    elif suffix in (".jsonl", ".ndjson"):
         yield from json_rows(path)
     else:
         value = read_json(path)
