@@ -168,6 +168,11 @@ def test_half_characters_and_nulls_are_left_out():
         assert captioner.generate(batch_of(captioner, SIZES[:1]), GREEDY).texts == ["a  cat"]
 
 
+def test_an_error_that_is_nested_without_end_says_nothing():
+    assert module._message(b"[" * 100_000) == ""
+    assert module._message(b'{"error": {"message": "no"}}') == "no"
+
+
 def test_images_are_made_smaller_and_padding_is_not_sent():
     with serving(Chat()) as chat:
         captioner = captioner_of(chat, image_size=64)

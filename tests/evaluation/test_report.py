@@ -362,9 +362,10 @@ def test_bytes_that_are_no_text_spoil_their_line_only(tmp_path, name):
 
 def test_a_broken_log_line_is_named(tmp_path):
     log = tmp_path / "metrics.jsonl"
-    log.write_text('{"step": 1, "loss": 1}\nnonsense\n{"step": 2, "loss": 1}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"metrics\.jsonl:2 is not a log entry"):
-        read_curves(log)
+    for line in ("nonsense", "[" * 100_000, '{"step": Infinity}'):
+        log.write_text(f'{{"step": 1, "loss": 1}}\n{line}\n{{"step": 2, "loss": 1}}\n', encoding="utf-8")
+        with pytest.raises(UsageError, match=r"metrics\.jsonl:2 is not a log entry"):
+            read_curves(log)
 
 
 def test_long_curves_are_thinned_and_keep_both_ends():

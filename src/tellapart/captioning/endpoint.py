@@ -319,7 +319,7 @@ def _message(data: bytes) -> str:
     """What the body of an error says."""
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     found = found.get("error", found) if isinstance(found, dict) else {}
     said = found.get("message", "") if isinstance(found, dict) else found

@@ -126,7 +126,7 @@ def read_curves(log: Path) -> dict[str, Curve]:
         try:
             entry = json.loads(line)
             step = int(entry["step"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             if number == len(lines):
                 break
             raise UsageError(f"{log}:{number} is not a log entry ({error}): remove the line.") from error
