@@ -144,6 +144,21 @@ def test_msvd_as_sentences_of_splits(tmp_path: Path) -> None:
     assert shown(data) == {"vid2": [1, 3, 5, 7]}
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("tgif-v1.0.tsv", "https://x/one.gif\ta man runs"),
+        ("sents_train_lc_nopunc.txt", "one\ta man runs"),
+        ("AllVideoDescriptions.txt", "one a man runs"),
+    ],
+)
+def test_lines_that_end_as_on_windows_lose_their_end(tmp_path: Path, name: str, line: str) -> None:
+    """Each caption ended in a carriage return."""
+    (tmp_path / name).write_bytes(f"{line}\r\n\r\n{line}\r\n".encode())
+    clip(tmp_path / "one.gif")
+    assert load_dataset(tmp_path / name).references == {"one": ["a man runs", "a man runs"]}
+
+
 def test_a_heading_with_stray_quotes_is_not_that_of_msvd(tmp_path: Path) -> None:
     """It was taken for one, and a column looked for in vain."""
     (tmp_path / "y.csv").write_text('VideoID,Start,End,Language,Descriptio"n\na,1,2,English,x\n')

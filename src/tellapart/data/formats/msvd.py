@@ -127,7 +127,7 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
         name, found, sentence = line.partition(between)
         if not found or not name:
             raise UsageError(f"{file}, line {number}: {line[:80]!r} is not a clip's name and a sentence: correct it.")
-        yield name, sentence
+        yield name, sentence.removesuffix("\r")
 
 
 def _mapping(folder: Path) -> dict[str, str]:

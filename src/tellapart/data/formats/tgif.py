@@ -76,7 +76,7 @@ class Tgif(ReadOnly):
         return [Example(name, finder.find(name, ending=".gif"), tuple(texts)) for name, texts in captions.items()]
 
     def _lines(self, file: Path) -> list[str]:
-        return [line for line in lines_of(read_text(file)) if line.strip()]
+        return [line.removesuffix("\r") for line in lines_of(read_text(file)) if line.strip()]
 
 
 def _name(url: str) -> str:
