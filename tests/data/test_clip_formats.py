@@ -144,6 +144,18 @@ def test_msvd_as_sentences_of_splits(tmp_path: Path) -> None:
     assert shown(data) == {"vid2": [1, 3, 5, 7]}
 
 
+def test_two_files_of_msvd_of_one_split_are_refused(tmp_path: Path) -> None:
+    """The last one was read, without a word."""
+    for kind in ("lc_nopunc", "raw"):
+        (tmp_path / f"sents_train_{kind}.txt").write_text(f"vid1\ta man runs ({kind})\n")
+    clip(tmp_path / "vid1.avi")
+    with pytest.raises(
+        UsageError, match=r"sents_train_lc_nopunc\.txt and .*sents_train_raw\.txt are both of split 'train'"
+    ):
+        load_dataset(tmp_path)
+    assert load_dataset(tmp_path / "sents_train_raw.txt").references == {"vid1": ["a man runs (raw)"]}
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -59,9 +59,17 @@ class Msvd(ReadOnly):
 
     @cached_property
     def by_split(self) -> dict[str, Path]:
-        """Split -> its file; sentences that are divided count before the same ones that are not."""
+        """Split -> its file; sentences that are divided count before the same ones that are not.
+
+        Raises:
+            UsageError: two files are of one split.
+        """
         files = _files(self.place)
-        divided = {split: file for file in files if (split := _split(file)) is not None}
+        divided: dict[str, Path] = {}
+        for file in files:
+            split = _split(file)
+            if split is not None and divided.setdefault(split, file) != file:
+                raise UsageError(f"{divided[split]} and {file} are both of split {split!r}: name the files to read.")
         return divided or {UNNAMED: files[0]}
 
     def splits(self) -> list[str]:
