@@ -56,6 +56,19 @@ def test_the_mean_is_that_of_the_frames_unit_vectors():
 
 
 @torch.no_grad()
+def test_layers_that_start_from_the_text_tower_compute_what_its_layers_do():
+    """They had 8 heads each, whatever the tower has: 12 in a CLIP of ViT-L/14."""
+    clip, _ = make("mean", width=16)
+    model = Clip4Clip.from_clip(clip, num_frames=FRAMES, temporal="transformer", layers=1).eval()
+    assert model.config.temporal_heads == clip.config.text_config.num_attention_heads == 2
+    frames = torch.randn(2, FRAMES, 16)
+    mine = model.temporal_encoder.layers[0](frames, None)
+    assert torch.allclose(mine, clip.text_model.encoder.layers[0](frames, None), atol=1e-5)
+    other, _ = make("mean")
+    assert Clip4Clip.from_clip(other).config.temporal_heads == 8
+
+
+@torch.no_grad()
 def test_the_sequential_type_adds_its_input_and_reads_the_order():
     clip, listener = make("transformer")
     inputs = listener.process([one.frames(FRAMES) for one in clips(1)])["pixel_values"]

@@ -76,7 +76,13 @@ class Clip4Clip(CLIPModel):
 
     @classmethod
     def from_clip(
-        cls, clip: CLIPModel, *, num_frames: int = 8, temporal: Temporal = "mean", layers: int = 4, heads: int = 8
+        cls,
+        clip: CLIPModel,
+        *,
+        num_frames: int = 8,
+        temporal: Temporal = "mean",
+        layers: int = 4,
+        heads: int | None = None,
     ) -> Clip4Clip:
         """A CLIP's weights over frames.
 
@@ -85,8 +91,12 @@ class Clip4Clip(CLIPModel):
             num_frames: frames of every clip.
             temporal: how frames become one vector.
             layers: of the transformer.
-            heads: of each layer; they must divide the width of CLIP's embeddings.
+            heads: of each layer; they must divide the width of CLIP's embeddings. None takes those of the text tower that the
+                layers start from, and 8 where none do.
         """
+        text = clip.text_model
+        same = text.config.hidden_size == clip.config.projection_dim
+        heads = heads or (text.config.num_attention_heads if same else 8)
         options = {
             key: value for key, value in clip.config.to_dict().items() if key not in ("model_type", "architectures")
         }
@@ -95,8 +105,7 @@ class Clip4Clip(CLIPModel):
         )
         model = cls(config)
         model.load_state_dict(clip.state_dict(), strict=False)
-        text = clip.text_model
-        if temporal == "transformer" and text.config.hidden_size == config.projection_dim:
+        if temporal == "transformer" and same:
             positions = text.embeddings.position_embedding.weight.detach()
             model.temporal_position.weight.data.copy_(positions[:num_frames])
             for own, theirs in zip(model.temporal_encoder.layers, text.encoder.layers, strict=False):
