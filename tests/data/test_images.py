@@ -246,6 +246,9 @@ SENTENCES = {
     "Nicht gefunden, Größe 3".encode(): "it is text",
     b"\x01\x02\x93\xff": "it is in no known image format",
     b"\xff\xd8\xff\xe0\0": "it begins as JPEG",
+    b"RIFF\x24\0\0\0WEB": "it begins as WebP",
+    b"RIFF\x24\0\0\0AVI LIST": "it is a video",
+    b"RIFF\x24\0\0\0WAVEfmt ": "it is sound",
     b"version https://git-lfs.github.com/spec/v1\noid": "it is a Git LFS pointer",
     b"%!PS-Adobe-3.0 EPSF-3.0\n": "it is PostScript",  # which Pillow would hand to another program
 }

@@ -27,6 +27,9 @@ LOOKS = {
 }
 """What a file is -> how it begins, in small letters."""
 
+RIFF = {b"AVI ": "a video", b"WAVE": "sound"}
+"""What such files hold besides WebP, by the bytes after their size."""
+
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 AVIF = (b"avif", b"avis")
 
@@ -73,7 +76,8 @@ def not_an_image(data: bytes, name: str) -> ImageError:
         return unreadable(name, why, remedy)
     if data.startswith(b"version https://git-lfs"):
         return unreadable(name, "it is a Git LFS pointer", "run git lfs pull to get the image that it points to")
-    begins = [kind for kind, starts in IMAGES.items() if (brand or data).startswith(starts)]
+    other = data[:4] == b"RIFF" and not b"WEBP".startswith(data[8:12])  # AVI and WAV begin so, too
+    begins = [] if other else [kind for kind, starts in IMAGES.items() if (brand or data).startswith(starts)]
     if begins:
         return unreadable(name, f"it begins as {begins[0]}, but its header is cut off, wrong or of an unknown kind")
     return unreadable(name, _look(data, brand), "replace or remove it")
@@ -140,6 +144,8 @@ def _look(data: bytes, brand: bytes | None) -> str:
     kinds = [kind for kind, starts in LOOKS.items() if start.startswith(starts)]
     if "XML" in kinds and b"<svg" in start:
         kinds = ["SVG, a drawing"]
+    if data[:4] == b"RIFF" and data[8:12] in RIFF:
+        kinds = [RIFF[data[8:12]]]
     if kinds or brand is not None:
         return f"it is {kinds[0] if kinds else 'a video'}"
     return "it is text" if _is_text(data[:512]) else "it is in no known image format"
