@@ -349,6 +349,14 @@ def test_a_small_table_of_captions_that_unfolds_to_fill_the_memory_is_refused(tm
         read(tmp_path / "x.parquet")
 
 
+def test_an_id_that_is_none_is_shown_in_short(tmp_path):
+    """All of it was printed."""
+    (tmp_path / "x.json").write_text(json.dumps([{"image_id": ["a" * 5000], "caption": "a"}]))
+    with pytest.raises(UsageError, match=r"the id of row 1 is \['aaa.*: it must be text or a whole number") as raised:
+        read_results(tmp_path / "x.json")
+    assert len(str(raised.value)) < 500
+
+
 def test_categories_count_as_the_rows_name_them(tmp_path, monkeypatch):
     """Each batch of rows holds all categories."""
     monkeypatch.setattr("tellapart.data.parquet.MOST_UNFOLDED", 2**10)

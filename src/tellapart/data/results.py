@@ -195,7 +195,7 @@ def _of_table(path: Path, rows: Iterable[tuple[str, Any]], caption_column: str |
             raise UsageError(f"{path}: {where} names {lacks} ({str(row)[:80]}): {FORMS}.")
         if image_id is not None and (isinstance(image_id, bool) or not isinstance(image_id, int | str)):
             raise UsageError(
-                f"{path}: the id of {where} is {image_id!r}: it must be text or a whole number, such as 42."
+                f"{path}: the id of {where} is {repr(image_id)[:80]}: it must be text or a whole number, such as 42."
             )
         who = str(image_id) if image_id is not None else file
         captions = texts(found[column], path, f"image {who!r}") or ("",)
