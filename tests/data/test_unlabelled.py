@@ -11,12 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
+from tellapart.data.clips import ClipFile
 from tellapart.data.dataset import CaptionDataset, Collate, Example, LazyExamples
 from tellapart.data.held_out import hold_out
 from tellapart.data.images import EncodedImage
 from tellapart.data.load import load_dataset, splits_of
 from tellapart.data.loader import TRIES, Cut, TrainingData, first_readable
 from tellapart.data.order import Order
+from tellapart.data.unlabelled.videos import KeyFrame, key_frames
 from tellapart.errors import UsageError
 from unlabelled_files import cut, jpeg, shard, write_tar, write_video
 
@@ -151,6 +153,24 @@ def test_key_frames_have_their_times_and_pictures(tmp_path, ending, options, cou
         assert grey == pytest.approx(brighter * i, abs=6)
     assert Image.open(io.BytesIO(data[3].image.read())).size == (32, 32)
     assert len({example.image.fingerprint() for example in data}) == count
+
+
+def test_a_key_frame_is_the_same_picture_as_an_image_and_as_a_frame_of_the_clip(tmp_path):
+    """Transparency was laid on white in clips only."""
+    path = tmp_path / "clear.mov"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("qtrle", rate=8)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "argb"
+        for _ in range(4):
+            pixels = np.full((32, 32, 4), (0, 200, 0, 0), np.uint8)  # clear red
+            pixels[:, 16:, 0] = 255
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="argb")))
+        container.mux(stream.encode(None))
+    stamps, seconds, _ = key_frames(path)
+    found = np.asarray(KeyFrame(path, int(stamps[0]), float(seconds[0])).open())
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[0, 31].tolist() == [200, 0, 0]
+    assert (found == np.asarray(ClipFile(path, "key_frames").open())).all()
 
 
 def test_key_frames_apart(tmp_path):

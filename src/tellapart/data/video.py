@@ -289,7 +289,7 @@ def _by_seeking(
         frame = next((frame for frame in frames if frame.pts is not None and frame.pts >= stamp), None)
         if frame is None or frame.pts != stamp:
             return None
-        found[place], at = _picture(frame, clock.name), place
+        found[place], at = picture_of(frame, clock.name), place
     return found
 
 
@@ -302,13 +302,13 @@ def _from_the_start(
     last = None
     for number, frame in enumerate(_frames(container, stream, clock)):
         while waiting and _reached(frame, number, waiting[-1], timeline):
-            found[waiting.pop()] = _picture(frame, clock.name)
+            found[waiting.pop()] = picture_of(frame, clock.name)
         if not waiting:
             return found
         last = frame
     if last is None or len(waiting) == len(places):
         raise damaged(clock.name, "none of its frames can be decoded")
-    return found | dict.fromkeys(waiting, _picture(last, clock.name))
+    return found | dict.fromkeys(waiting, picture_of(last, clock.name))
 
 
 def _reached(frame: Any, number: int, place: int, timeline: Timeline) -> bool:
@@ -335,8 +335,16 @@ def _frames(container: Any, stream: Any, clock: Clock, wanted: Container[int] | 
         yield from packet.decode()
 
 
-def _picture(frame: Any, name: str) -> Picture:
-    """A decoded frame in RGB, turned by its display matrix, transparency on white."""
+def picture_of(frame: Any, name: str) -> Picture:
+    """A decoded frame in RGB, turned by its display matrix, transparency on white.
+
+    Args:
+        frame: as PyAV decodes it.
+        name: what messages call it.
+
+    Raises:
+        ImageError: it is damaged or too large.
+    """
     from PIL import Image
 
     _require_size(frame.width, frame.height, name)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.data.images import printable
-from tellapart.data.pixels import widened
 from tellapart.data.sniff import ImageError, unreadable
 from tellapart.data.unlabelled.remembered import remembered
-from tellapart.data.video import opened
+from tellapart.data.video import opened, picture_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -48,13 +47,13 @@ class KeyFrame:
         """The frame in RGB, upright.
 
         Raises:
-            ImageError: the video cannot be opened, or has no such frame any more.
+            ImageError: the video cannot be opened, has no such frame any more, or the frame is damaged.
         """
         with opened(self.video, self.name) as (container, stream):
             stream.codec_context.skip_frame = "NONKEY"
             frame = self._found(container, stream)
             if frame is not None:
-                return widened(frame.to_image().rotate(frame.rotation, expand=True))
+                return picture_of(frame, self.name).image
         raise unreadable(self.name, "the video has no key-frame at this time")
 
     def _found(self, container: Any, stream: Any) -> Any:
