@@ -63,6 +63,12 @@ def test_ids_of_a_parquet_shard_are_text_or_whole_numbers(tmp_path, given, said)
     assert f"'image_id' of row 1 {said}: it must be text or a whole number" in sample.problem
 
 
+def test_json_nested_without_end_costs_its_sample_nothing():
+    """It failed its whole shard."""
+    members = [("0.png", b"x"), ("0.json", b"[" * 100_000)]
+    assert sample_of("0.tar", "0", members).item.id == "0"
+
+
 def test_hidden_files_of_a_shard_belong_to_no_sample():
     """What macOS packs next to each file; it made three samples out of each one, all of them at fault."""
     data = io.BytesIO()

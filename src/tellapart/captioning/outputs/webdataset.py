@@ -227,7 +227,7 @@ def json_object(data: bytes) -> dict[str, Any]:
     """A sample's JSON, if it is an object."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
