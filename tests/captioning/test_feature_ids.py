@@ -10,18 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from captioning.captioning_fakes import tar
 from pictures import images
 from tellapart.captioning.plan import plan
 from tellapart.captioning.read import Reader
 from tellapart.captioning.records import Caption
 from tellapart.captioning.serve import Station
-from tellapart.cli import caption
+from tellapart.cli import caption, caption_shards
 from tellapart.cli.caption_options import CaptionOptions
 from tellapart.data.clips import ClipFile
 from tellapart.data.features.base import FeatureInputs, FeatureSet
 from tellapart.data.features.open import open_features
 from tellapart.data.features.store import About, FeatureWriter
 from tellapart.data.images import ImageFile, ImageSource
+from tellapart.errors import UsageError
 
 NUMBERS = {"0.png": 0.0, "1.png": 1.0, "sub/0.png": 2.0, "sub/1.png": 3.0}
 """Image below the album -> its feature."""
@@ -114,6 +116,34 @@ def test_ids_of_a_data_set_are_taken_as_they_are(store, album, tmp_path):
     """Its pictures need not be there, nor be those that the features were computed of."""
     (tmp_path / "data.csv").write_text("id,image\n0.png,album/sub/1.png\n1.png,away/1.png\n")
     assert read(store, tmp_path / "data.csv", pictures=False, id_column="id") == ([0.0, 1.0], [])
+
+
+def test_shards_of_features_of_another_model_do_not_count(tmp_path, monkeypatch):
+    """The rest of the shards were captioned from the new features, next to the shards of the earlier ones."""
+    monkeypatch.setattr(caption_shards, "require_models", lambda options: None)
+    (tmp_path / "0.tar").write_bytes(tar({"0": {"png": b"x"}}))
+
+    def run(weights):
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        writer = FeatureWriter(tmp_path / "store", About("m", weights, "mean", 1, "float32"))
+        writer.add([("0", "", np.array([1.0]))])
+        writer.flush()
+        where = {"features": tmp_path / "store", "output": str(tmp_path / "out")}
+        options = CaptionOptions(captioner="owner/model", by_shard=True, num_workers=0, **where)
+
+        def station(rank, processes):
+            reader = Reader({}, features={"m": FeatureInputs(open_features(tmp_path / "store"))})
+            return Station(reader, lambda batch, described: [Caption(name, weights) for name in batch.ids])
+
+        words = [str(tmp_path / "0.tar")]
+        assert caption_shards.caption_by_shard(words, options, lambda _: station, caption.pace_of) == 0
+
+    run("first")
+    run("first")
+    with pytest.raises(
+        UsageError, match=r"was begun with --features .*store \(\w+\), not .*store \(\w+\): give the same"
+    ):
+        run("second")
 
 
 def test_captions_of_features_that_were_computed_again_are_drawn_again(album, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.captioning.gate import SEVERITY
 from tellapart.cli.caption_models import require_models
-from tellapart.cli.caption_options import CaptionOptions, Kind, check, gate_checks, settings_of
+from tellapart.cli.caption_options import CaptionOptions, Kind, check, gate_checks, identity, settings_of
 from tellapart.cli.command import options_of, require_alone
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
@@ -105,7 +105,7 @@ def caption_by_shard(
     folder = Folder(options.output)
     own = shards[index::count]
     names = {output_name(shard, job.kind) for shard in own}
-    settings = settings_of(replace(options, output="folder"))
+    settings = settings_of(replace(options, output="folder")) | _computed_by(options.features)
     output = ShardFolder.begin(folder, settings, overwrite=options.overwrite, shards=names)
     with bar("captioning shards", len(own), done=0) as shown:
         advanced = [0]
@@ -118,6 +118,16 @@ def caption_by_shard(
 
         outcome = caption_shards(own, build_of(options), output, job, told, _pool(options))
     return _report(outcome, len(own), len(shards), options)
+
+
+def _computed_by(features: Path | None) -> dict[str, str]:
+    """The features with what ``tellapart features`` computed them with, so that shards of others do not count as done; other
+    folders and files do not say it."""
+    from tellapart.data.features.store import ABOUT
+
+    if features is None or not (features / ABOUT).is_file():
+        return {}
+    return {"features": f"{features} ({identity(features / ABOUT)})"}
 
 
 def _pool(options: CaptionOptions) -> MakePool | None:
