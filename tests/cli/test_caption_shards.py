@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import tarfile
@@ -114,6 +115,13 @@ def test_a_wrong_listener_leaves_no_folder(shards, tmp_path, caption, materials)
     ):
         code, _, remarks = caption(*words, wrong)
         assert (code, said in remarks, (tmp_path / "out").exists()) == (2, True, False)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_ray_that_is_missing_leaves_no_folder(shards, tmp_path, caption):
+    code, _, remarks = caption(shards, "--by_shard", "--output", tmp_path / "out", "--engine", "ray")
+    assert (code, "needs Ray: pip install 'tellapart[ray]'" in remarks) == (2, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):

@@ -102,6 +102,7 @@ def caption_by_shard(
     _check_places(shards, options.output)
     if options.engine == "local":  # elsewhere the models are on other machines
         require_models(options)
+    pool = _pool(options)  # before anything is written
     folder = Folder(options.output)
     own = shards[index::count]
     names = {output_name(shard, job.kind) for shard in own}
@@ -116,7 +117,7 @@ def caption_by_shard(
             advanced[0] = finished
             shown.note(f"{outcome.images / max(outcome.seconds, 1e-9):.1f} images/s")
 
-        outcome = caption_shards(own, build_of(options), output, job, told, _pool(options))
+        outcome = caption_shards(own, build_of(options), output, job, told, pool)
     return _report(outcome, len(own), len(shards), options)
 
 
@@ -131,11 +132,12 @@ def _computed_by(features: Path | None) -> dict[str, str]:
 
 
 def _pool(options: CaptionOptions) -> MakePool | None:
-    """What makes the workers; None for those of this machine."""
+    """What makes the workers; None for those of this machine. Raises where Ray is needed and not installed."""
     if options.engine == "local":
         return None
-    from tellapart.captioning.shards.ray_pool import Actors
+    from tellapart.captioning.shards.ray_pool import Actors, require_ray
 
+    require_ray()
     return partial(Actors, address=options.address)
 
 

@@ -67,11 +67,7 @@ class Actors:
     """
 
     def __init__(self, orders: Orders, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise UsageError("--engine ray needs Ray: pip install 'tellapart[ray]'.") from error
-        self._ray = ray
+        self._ray = ray = require_ray()
         self._actors: dict[int, Any] = {}
         self._calls: dict[Any, int] = {}
         self._own = not ray.is_initialized()
@@ -118,6 +114,19 @@ class Actors:
             self._kill(actor)
         if self._own:
             self._ray.shutdown()
+
+
+def require_ray() -> Any:
+    """The package.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("--engine ray needs Ray: pip install 'tellapart[ray]'.") from error
+    return ray
 
 
 def _connect(ray: Any, address: str | None, processes: int) -> None:
