@@ -62,6 +62,11 @@ def test_the_fingerprint_tells_weights_and_preprocessing_apart():
     assert len(found) == 4
 
 
+def test_a_folder_of_a_model_that_does_not_exist_is_not_asked_of_the_hub(tmp_path):
+    with pytest.raises(UsageError, match=r"--model .*none is no folder that exists: check the path\."):
+        VisionFeatures.from_pretrained(tmp_path / "none")
+
+
 def test_what_is_no_vision_model_is_told(tmp_path):
     with pytest.raises(UsageError, match=r"--model .* cannot be read as a vision model of transformers"):
         VisionFeatures.from_pretrained(tmp_path)
