@@ -193,8 +193,10 @@ def test_tables(photos, tmp_path):
         load(tsv, caption_column="words")
     with pytest.raises(UsageError, match=r"1 images \(of 1\) that do not exist, first .*none\.png"):
         load(write(tmp_path / "x.csv", "filepath,title\nnone.png,2\n"))
-    with pytest.raises(UsageError, match="it has a heading and no rows"):
+    with pytest.raises(UsageError, match=r"x\.csv holds no images: it has no rows\.$"):
         load(write(tmp_path / "x.csv", "filepath,title\n"))
+    with pytest.raises(UsageError, match=r"x\.jsonl holds no images: it has no rows\.$"):  # which have no heading
+        load(write(tmp_path / "x.jsonl", ""))
     with pytest.raises(UsageError, match="line 2: 'filepath' is empty"):
         load(write(tmp_path / "x.csv", 'filepath,title\n"",x\n'))
 

@@ -126,7 +126,7 @@ class _Table(ReadOnly):
             for file in self.by_split[split]:
                 parts.append(self.read_file(file, sum(map(len, parts))))
         if not any(parts):
-            raise UsageError(f"{self.place.given} holds no images: it has a heading and no rows.")
+            raise UsageError(f"{self.place.given} holds no images: it has no rows.")
         return joined(parts)
 
     def read_file(self, path: Path, before: int) -> Sequence[Example]:
