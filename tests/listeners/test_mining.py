@@ -232,7 +232,8 @@ def test_a_flipped_bit_never_gives_other_neighbours(tmp_path):
 def test_the_file_is_plain_parquet(tmp_path):
     listener, images, _ = odd_collection(0)
     found = mine(listener, images, 4)
-    found.save(tmp_path / "near.parquet")
+    found.save(str(tmp_path / "near.parquet"))  # a text, as on the page
+    assert Neighbours.load(str(tmp_path / "near.parquet")).ids == found.ids
     rows = pyarrow.parquet.read_table(tmp_path / "near.parquet").to_pylist()
     assert [row["id"] for row in rows] == [image.id for image in images]
     assert [row["neighbours"] for row in rows] == found.of(found.ids)

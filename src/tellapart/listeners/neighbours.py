@@ -106,7 +106,7 @@ class Neighbours:
             rows[place] = drawn + (drawn >= place)  # so that none is the image itself
         return cls(ids, ids, rows, np.full((len(ids), k), np.nan), about={"random": True, "seed": seed})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a Parquet file with the columns ``id``, ``neighbours`` (list of ids) and ``similarities`` (list of
         floats), in one rename.
 
@@ -116,6 +116,7 @@ class Neighbours:
         import pyarrow
         import pyarrow.parquet
 
+        path = Path(path)
         ends = pyarrow.array(np.arange(len(self.ids) + 1, dtype=np.int32) * self.k)
         names = pyarrow.array(self._gallery, pyarrow.string()).take(pyarrow.array(self._rows.ravel()))
         columns = {
@@ -129,7 +130,7 @@ class Neighbours:
         self.path = path
 
     @classmethod
-    def load(cls, path: Path) -> Neighbours:
+    def load(cls, path: str | Path) -> Neighbours:
         """Read a file of ``save``, or of another tool with the same columns.
 
         Raises:
@@ -138,6 +139,7 @@ class Neighbours:
         import pyarrow
         import pyarrow.parquet
 
+        path = Path(path)
         if not path.is_file():
             raise UsageError(f"{path} does not exist: write it with tellapart mine --output.")
         try:
