@@ -263,6 +263,12 @@ def test_options_that_are_none(listener, tmp_path, make):
             make(name, model=stage)
 
 
+@pytest.mark.parametrize("make", [for_trl, for_verl])
+def test_a_device_that_is_not_here(listener, make):
+    with pytest.raises(UsageError, match=r"device is 'gpu9', which cannot be used here \(.*\): name another, or leave"):
+        make("clip_s", model=listener, device="gpu9")
+
+
 def test_verl_calls_one_or_many(listener, tmp_path):
     pictures, texts = images(2), SAID[:2]
     for number, picture in enumerate(pictures):
