@@ -300,7 +300,8 @@ def _scorer(
             f"{', '.join(key for key in REWARDS if _of_model(REWARDS[key]))}."
         )
     if kind.needs and model is None:
-        raise UsageError(f"reward {name} needs a {kind.needs[0].replace('_', ' ')}: give it as model=.")
+        what = kind.needs[0].replace("_", " ").replace("document", "file of document")
+        raise UsageError(f"reward {name} needs a {what}: give it as model=.")
     if model is not None and not kind.needs:
         raise UsageError(f"reward {name} reads no model: leave model= out.")
     _require_no_stage(model)
