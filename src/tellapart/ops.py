@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 
 Reduction = Literal["token_mean", "seq_sum", "seq_mean"]
 
@@ -24,6 +24,26 @@ def current_device() -> torch.device:
     if kind is None:
         return torch.device("cpu")
     return torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0")) if kind.type == "cuda" else 0)
+
+
+def named_device(name: str | torch.device, option: str) -> torch.device:
+    """A device that can be used here.
+
+    Args:
+        name: such as ``cuda:1``.
+        option: that names it.
+
+    Raises:
+        UsageError: it is unknown, or not here.
+    """
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        reason = reason_of(error)
+        raise UsageError(
+            f"{option} is {str(name)!r}, which cannot be used here ({reason}): name another, or leave it out."
+        ) from error
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:

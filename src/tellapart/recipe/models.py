@@ -14,13 +14,13 @@ from safetensors import SafetensorError, safe_open
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset, require_limit
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.listeners.loading import require_dual_encoder
 from tellapart.objectives import METHODS
-from tellapart.ops import current_device
+from tellapart.ops import current_device, named_device
 from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.runs import recorded_recipe, start_captioner
 from tellapart.recipe.sections import CaptionerSection, MatcherSection
@@ -350,7 +350,7 @@ def load_matcher(section: MatcherSection, *, size: str = "full", name: str = "ma
     """
     from tellapart.rewards.matchers import open_matcher
 
-    where = device() if section.device is None else _device(section.device)
+    where = device() if section.device is None else named_device(section.device, "matcher.device")
     matcher = open_matcher(
         model_folder(str(section.model), size=size),
         name=name,
@@ -389,17 +389,6 @@ def load_verifier(
     if not isinstance(matcher, PairMatcher):
         raise no_verifier(path)
     return matcher
-
-
-def _device(name: str) -> torch.device:
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:
-        reason = reason_of(error)
-        raise UsageError(
-            f"matcher.device is {name!r}, which cannot be used here ({reason}): name another, or leave it out."
-        ) from error
 
 
 def load_pair_matcher(path: str, dataset: CaptionDataset, *, option: str, size: str) -> PairMatcher:

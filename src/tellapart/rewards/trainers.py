@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tellapart.data.decoding import decode
 from tellapart.data.pixels import to_rgb, widened
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.rewards import REWARDS
 from tellapart.types import Batch, Reward, Rollout
@@ -398,18 +398,9 @@ _OPENERS: Mapping[str, Callable[[Any, torch.device, Mapping[str, Any]], Any]] = 
 
 
 def _device(given: str | torch.device | None) -> torch.device:
-    if given is not None:
-        try:
-            torch.empty(0, device=given)
-            return torch.device(given)
-        except (RuntimeError, AssertionError) as error:
-            reason = reason_of(error)
-            raise UsageError(
-                f"device is {str(given)!r}, which cannot be used here ({reason}): name another, or leave it out."
-            ) from error
-    from tellapart.ops import current_device
+    from tellapart.ops import current_device, named_device
 
-    return current_device()
+    return current_device() if given is None else named_device(given, "device")
 
 
 # What other trainers give.
