@@ -421,6 +421,24 @@ def names_a_path(text: str) -> bool:
     )
 
 
+def existing(path: str | Path, what: str) -> str:
+    """A model's folder or id on the hub, for transformers to load.
+
+    Args:
+        path: of the folder, where ``~`` is the home, or the id.
+        what: the message calls the model.
+
+    Raises:
+        UsageError: it looks like a folder, and there is none; or it holds a pipe or a device.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        require_files(folder)
+    if not folder.exists() and (isinstance(path, Path) or names_a_path(path)):
+        raise UsageError(f"the {what}'s folder {path} does not exist: check the path.")
+    return str(folder) if folder.exists() else str(path)
+
+
 def require_files(folder: Path) -> None:
     """Raise where a folder of somebody's model holds what a library would read for ever.
 

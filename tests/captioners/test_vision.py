@@ -63,7 +63,7 @@ def test_the_fingerprint_tells_weights_and_preprocessing_apart():
 
 
 def test_a_folder_of_a_model_that_does_not_exist_is_not_asked_of_the_hub(tmp_path):
-    with pytest.raises(UsageError, match=r"--model .*none is no folder that exists: check the path\."):
+    with pytest.raises(UsageError, match=r"the vision model's folder .*none does not exist: check the path\."):
         VisionFeatures.from_pretrained(tmp_path / "none")
 
 

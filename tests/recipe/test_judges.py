@@ -9,7 +9,7 @@ from tellapart.cli.main import main
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import EncodedImage
 from tellapart.errors import UsageError
-from tellapart.listeners.loading import existing
+from tellapart.files import existing
 from tellapart.recipe import soft_listeners
 from tellapart.recipe.build import build
 from tellapart.recipe.measured import Where

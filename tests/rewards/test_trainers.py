@@ -212,9 +212,9 @@ def test_what_cannot_be_given_away(listener):
     ):
         with pytest.raises(UsageError, match=told):
             for_trl(name, model=listener)
-    with pytest.raises(UsageError, match="reward cider_d needs a file of document frequencies: give it as model="):
+    with pytest.raises(UsageError, match="reward cider_d lacks its document frequencies: give model="):
         for_trl("cider_d")
-    with pytest.raises(UsageError, match="give it as model="):
+    with pytest.raises(UsageError, match="reward clip_s lacks its listener: give model="):
         for_trl("clip_s")
 
 

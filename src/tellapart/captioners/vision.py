@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import tellapart.clip_frames  # noqa: F401  # makes it known to transformers
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import names_a_path
+from tellapart.files import existing
 from tellapart.processors import read_image_processor
 from tellapart.progress import quiet_loading
 
@@ -83,11 +83,7 @@ class VisionFeatures:
         """
         from transformers import AutoModel
 
-        folder, name = Path(name_or_path).expanduser(), str(name_or_path)
-        if folder.is_dir():
-            name = str(folder)
-        elif names_a_path(name):
-            raise UsageError(f"--model {name} is no folder that exists: check the path.")
+        name = existing(name_or_path, "vision model")
         try:
             with quiet(), quiet_loading(name):
                 model = AutoModel.from_pretrained(name)

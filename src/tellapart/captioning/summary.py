@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.listeners.loading import called, complete, existing
+from tellapart.files import existing
+from tellapart.listeners.loading import called, complete
 from tellapart.listeners.pairs import Precision
 from tellapart.processors import read_tokenizer
 

@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import fresh_folder
+from tellapart.files import existing, fresh_folder
 from tellapart.frames import Opener, seen_as
 from tellapart.listeners.batches import batches_by_length
 from tellapart.listeners.cache import EmbeddingTable, NamedPicture, by_id
 from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
-from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
+from tellapart.listeners.loading import called, complete, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 from tellapart.processors import read_image_processor, read_tokenizer

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import names_a_path, require_files
+from tellapart.files import existing
 from tellapart.listeners.kinds import is_checkpoint
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
@@ -59,20 +59,6 @@ def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None =
     model = convert_openai_clip(state, str(path), like=config).to(getattr(torch, dtype))
     _check_fit(model, processor, tokenizer, str(path), source)
     return model, processor, tokenizer
-
-
-def existing(path: str | Path, what: str) -> str:
-    """``path`` for transformers to load.
-
-    Raises:
-        UsageError: it looks like a folder, and there is none; or it holds a pipe or a device.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        require_files(folder)
-    if not folder.exists() and (isinstance(path, Path) or names_a_path(path)):
-        raise UsageError(f"the {what}'s folder {path} does not exist: check the path.")
-    return str(folder) if folder.exists() else str(path)
 
 
 def complete(kind: Any, source: str, dtype: str) -> Any:

@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.listeners.loading import backbone, called, complete, existing, model_digest, vocabulary_of
+from tellapart.files import existing
+from tellapart.listeners.loading import backbone, called, complete, model_digest, vocabulary_of
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
+from tellapart.files import existing
+from tellapart.listeners.loading import called, complete, model_digest, vocabulary_of
 from tellapart.processors import read_tokenizer
 from tellapart.progress import track
 from tellapart.types import Rollout

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.captioners.families import FAMILIES
 from tellapart.errors import UsageError, reason_of
+from tellapart.files import existing
 from tellapart.listeners.kinds import VSE, is_checkpoint, is_late, trained_folder
-from tellapart.listeners.loading import existing
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.texts import TEXT_FAMILIES

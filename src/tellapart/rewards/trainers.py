@@ -300,8 +300,7 @@ def _scorer(
             f"{', '.join(key for key in REWARDS if _of_model(REWARDS[key]))}."
         )
     if kind.needs and model is None:
-        what = kind.needs[0].replace("_", " ").replace("document", "file of document")
-        raise UsageError(f"reward {name} needs a {what}: give it as model=.")
+        raise UsageError(f"reward {name} lacks its {kind.needs[0].replace('_', ' ')}: give model=.")
     if model is not None and not kind.needs:
         raise UsageError(f"reward {name} reads no model: leave model= out.")
     _require_no_stage(model)

@@ -14,7 +14,8 @@ from tellapart.captioners.families import family_of
 from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
-from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
+from tellapart.files import existing
+from tellapart.listeners.loading import called, model_digest, vocabulary_of
 from tellapart.listeners.pairs import PairMatcher, Precision
 from tellapart.ops import require_finite
 from tellapart.rewards.spellings import one_token
