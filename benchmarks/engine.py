@@ -63,14 +63,11 @@ from transformers.modeling_outputs import BaseModelOutput
 from tellapart.captioners import reading
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.objectives.dico import DiCO, classify
-from tellapart.products import made_by_intel, multiplies_bfloat16, product
+from tellapart.products import computes_in_halves, made_by_intel, multiplies_bfloat16, product
 from tellapart.training.denormals import denormals_flushed
 from tellapart.types import Batch, Decoding
 
 LONGEST = 20
-HALF = 1.6
-"""Rate of oneDNN's product over MKL's below which AVX-512 is computed in halves: 2.2 at full width, 1.1 to 1.2 at half."""
-
 BEAMS = {"num_beams": 5, "num_return_sequences": 5}
 
 
@@ -318,12 +315,7 @@ def _random(model: Any, setting: Setting) -> Any:
 
 
 def gemm_rate() -> float:
-    """Operations per second of a large product in float32, by the fastest library that the captioner uses."""
-    return max(gemm_rates())
-
-
-def gemm_rates() -> list[float]:
-    """The same of torch's own product, and of the captioner's."""
+    """Operations per second of a large product in float32, by the faster of torch's own product and the captioner's."""
     one, other = torch.randn(1024, 1024), torch.randn(1024, 1024)
     rates = []
     for way in (functional.linear, product):
@@ -333,7 +325,7 @@ def gemm_rates() -> list[float]:
             way(one, other)
             times.append(time.process_time() - start)
         rates.append(2 * 1024**3 / statistics.median(times[1:]))
-    return rates
+    return max(rates)
 
 
 def processor() -> str:
@@ -342,8 +334,7 @@ def processor() -> str:
     kind = str(torch.backends.cpu.get_cpu_capability())
     if made_by_intel():
         return f"{kind}, Intel"
-    plain, own = gemm_rates()
-    return f"{kind}, half width" if kind == "AVX512" and own < HALF * plain else kind
+    return f"{kind}, half width" if computes_in_halves() else kind
 
 
 @register_flop_formula(torch.ops.mkldnn._linear_pointwise)

@@ -1,6 +1,7 @@
 """One SCST step against the pattern of the field's standard code, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/scst_step.py [--model lstm transformer] [--pairs 5] [--docs benchmarks/README.md]
+        [--code ImageCaptioning.pytorch]
 
 10 images, 5 samples each, 2,048-wide features, 9,487 words, 20 tokens, CIDEr-D, greedy baseline, Adam. ``lstm`` is the fully
 connected one (512 units); ``transformer`` has 6 + 6 layers of width 512 over 36 places of the image.
@@ -13,13 +14,20 @@ package's reward. Both have the same model and optimiser, fused Adam. The GEMM s
 rate of one product of 1024 x 1024 x 1024. The standard step is taken twice: with torch's own
 products, as that code has them, and with this package's (``tellapart.products``). Times are medians of interleaved CPU seconds;
 gradients and rewards are compared on the same samples.
+
+With ``--code``, a checkout of https://github.com/ruotianluo/ImageCaptioning.pytorch (which needs six and yacs), its own models
+take a further standard step: ``NewFCModel``, and the cached transformer over 36 features of the image. They have the same widths,
+layers, words and reward, weights of their own, and no dropout, so that they need not draw masks.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
+import io
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -28,7 +36,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cider_reward import Peer
-from engine import gemm_rate, operations_of
+from engine import gemm_rate, operations_of, processor
 from tables import spread, write_table
 from torch import Tensor
 from transformers import (
@@ -199,13 +207,67 @@ def compared(captioner, batch: Batch, reward: CiderD, plain: PlainReward, make: 
     return float((gradients(captioner) - expected).norm() / expected.norm())
 
 
+OPTIONS = {
+    "lstm": {"caption_model": "newfc", "rnn_size": 512, "num_layers": 1},
+    "transformer": {"caption_model": "transformer", "cached_transformer": True, "rnn_size": 2048, "num_layers": 6},
+}
+"""Of the models in ``--code``, as its configurations call them."""
+
+
+class Code:
+    """A step by the models and the loss of a checkout of ImageCaptioning.pytorch.
+
+    Args:
+        folder: the checkout.
+        model: of ``OPTIONS``.
+        ids: of the images.
+        plain: the reward.
+    """
+
+    def __init__(self, folder: Path, model: str, ids: list[str], plain: PlainReward) -> None:
+        sys.path.insert(0, str(folder))
+        with contextlib.redirect_stdout(io.StringIO()):  # it tells that its scorers are missing
+            from captioning.models import setup
+            from captioning.modules.losses import RewardCriterion
+        sizes = {"vocab_size": WORDS, "input_encoding_size": 512, "att_hid_size": 512, "max_length": LONGEST}
+        sizes |= {"fc_feat_size": 2048, "att_feat_size": 2048, "drop_prob_lm": 0.0, "dropout": 0.0, "rnn_type": "lstm"}
+        self.words = ["eos", *(f"w{i}" for i in range(WORDS))]
+        vocab = {str(number): word for number, word in enumerate(self.words)}
+        self.model = setup(argparse.Namespace(vocab=vocab, **sizes, **OPTIONS[model]))
+        self.loss, self.ids, self.plain = RewardCriterion(), ids, plain
+        self.features = torch.randn(IMAGES, 2048), torch.randn(IMAGES, 36, 2048)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-5, fused=True)
+
+    def reward(self, drawn: Tensor) -> Tensor:
+        """``[N]`` of ``drawn [N, T]``, image by image."""
+        count = len(drawn) // IMAGES
+        pairs = []
+        for row, words in enumerate(drawn.tolist()):
+            ended = words[: words.index(0) + 1] if 0 in words else words
+            pairs.append((" ".join(self.words[word] for word in ended), self.plain.words[self.ids[row // count]]))
+        return torch.from_numpy(self.plain.peer(pairs)).float()
+
+    def __call__(self) -> None:
+        """Greedy captions in eval mode, samples in train mode, its loss, and Adam."""
+        self.optimizer.zero_grad()
+        self.model.eval()
+        with torch.no_grad():
+            greedy, _ = self.model(*self.features, None, opt={"sample_method": "greedy", "beam_size": 1}, mode="sample")
+        self.model.train()
+        how = {"sample_method": "sample", "beam_size": 1, "sample_n": SAMPLES}
+        drawn, logprobs = self.model(*self.features, None, opt=how, mode="sample")
+        advantage = self.reward(drawn) - self.reward(greedy).repeat_interleave(SAMPLES)
+        self.loss(logprobs, drawn, advantage[:, None].repeat(1, LONGEST)).backward()
+        self.optimizer.step()
+
+
 def cpu_seconds(run: Callable[[], object]) -> float:
     start = time.process_time()
     run()
     return time.process_time() - start
 
 
-def measure(model: str, pairs: int) -> list[str]:
+def measure(model: str, pairs: int, code: Path | None) -> list[str]:
     """Rows of the table."""
     torch.manual_seed(0)
     build, make = PATTERNS[model]
@@ -232,8 +294,11 @@ def measure(model: str, pairs: int) -> list[str]:
                     standard(own, batch, plain, make)
             optimizer.step()
 
-        run()
         runs[name] = run
+    if code is not None:
+        runs["ruotianluo's code"] = Code(code, model, ids, plain)
+    for run in runs.values():
+        run()
     operations = {name: operations_of(run) for name, run in runs.items()}
     times, rates = {name: [] for name in runs}, []
     for _ in range(pairs):
@@ -242,14 +307,16 @@ def measure(model: str, pairs: int) -> list[str]:
             times[name].append(cpu_seconds(run))
     rate = statistics.median(rates)
     shares = {name: operations[name] / rate / statistics.median(times[name]) for name in runs}
+    differences = dict.fromkeys(STANDARDS, f"{difference:.0e}")  # the code has other weights
     return [
         row(
             f"{model}, {name}",
             times[name],
             times["ours"],
-            f"{difference:.0e} | {shares[name]:.0%}, {shares['ours']:.0%}",
+            f"{differences.get(name, '')} | {shares[name]:.0%}, {shares['ours']:.0%}",
         )
-        for name in STANDARDS
+        for name in runs
+        if name != "ours"
     ]
 
 
@@ -278,6 +345,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", choices=tuple(PATTERNS), default=tuple(PATTERNS))
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--docs", type=Path)
+    parser.add_argument("--code", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = [
@@ -285,10 +353,10 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     for model in options.model:
-        lines += measure(model, options.pairs)
+        lines += measure(model, options.pairs, options.code)
     print(*lines, sep="\n")
     if options.docs:
-        write_table(options.docs, "scst step", lines)
+        write_table(options.docs, f"scst step, {processor()}", lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tellapart import products
 from tellapart.captioners.fused import FastConv1D, FastLinear, fuse
-from tellapart.products import activated, added, product
+from tellapart.products import activated, added, gelu_by_sigmoid, product
 
 needs_onednn = pytest.mark.skipif(not products.RULES, reason="this torch has no oneDNN on this processor")
 
@@ -21,6 +21,7 @@ EVERYTHING = products.rules("AVX512", intel=False)
 def seed(monkeypatch):
     """Products of any width go through oneDNN, as with AVX-512."""
     torch.manual_seed(0)
+    monkeypatch.setattr(products, "SMALLEST_DRAWN", products.SMALLEST)
     if products.RULES:
         monkeypatch.setattr(products, "RULES", EVERYTHING)
 
@@ -156,6 +157,66 @@ def test_layers_get_another_class_and_keep_their_parameters():
     assert [type(part) for part in model] == [FastLinear, nn.GELU, FastConv1D, Own]
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
     torch.testing.assert_close(model(rows), wanted, rtol=0, atol=1e-5)
+
+
+CPUINFO = "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {}\nmodel\t\t: 17\n\nprocessor\t: 1\nvendor_id\t: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "capability", "halves"),
+    [
+        ("AuthenticAMD", "25", "AVX512", True),
+        ("AuthenticAMD", "25", "AVX2", False),
+        ("AuthenticAMD", "26", "AVX512", False),
+        ("GenuineIntel", "6", "AVX512", False),
+    ],
+)
+def test_a_processor_that_computes_avx512_in_halves_is_known_by_its_family(
+    vendor, family, capability, halves, monkeypatch
+):
+    text = CPUINFO.format(vendor, family, vendor)
+    monkeypatch.setattr(products.Path, "read_text", lambda *_, **__: text)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert products.computes_in_halves() is halves
+
+
+def test_a_processor_that_no_file_describes_computes_in_no_halves(monkeypatch):
+    def absent(*_, **__):
+        raise OSError
+
+    monkeypatch.setattr(products.Path, "read_text", absent)
+    assert products.computes_in_halves() is False
+
+
+@needs_onednn
+def test_a_small_product_goes_another_way_while_captions_are_drawn(monkeypatch):
+    rows, weight, bias = large(transposed=True)
+    size = rows.numel() * weight.shape[0]
+    monkeypatch.setattr(products, "SMALLEST_DRAWN", size + 1)
+    with torch.no_grad():
+        assert products.suits(rows, weight)
+    with torch.inference_mode():
+        assert not products.suits(rows, weight)
+        usual = functional.linear(rows, weight, bias)
+        assert torch.equal(product(rows, weight, bias), usual)
+        assert torch.equal(added(rows[:, :48], rows, weight, bias), rows[:, :48] + usual)
+        monkeypatch.setattr(products, "SMALLEST_DRAWN", size)
+        assert torch.equal(product(rows, weight, bias), products._product(rows, weight, bias))
+
+
+def test_gelu_by_sigmoid_is_gelu_in_its_tanh_approximation():
+    rows = torch.linspace(-8, 8, 1_000_001)
+    exact = functional.gelu(rows.double(), approximate="tanh")
+    with torch.inference_mode():
+        given = rows.clone()
+        assert (gelu_by_sigmoid(given) - exact).abs().max() < 1e-6
+        assert torch.equal(given, rows)
+        ends = gelu_by_sigmoid(torch.tensor([-1e30, -200.0, 0.0, 200.0, 1e30]))
+        assert ends.tolist() == [0.0, 0.0, 0.0, 200.0, torch.tensor(1e30).item()]
+        half = rows[::1000].bfloat16()
+        assert torch.equal(gelu_by_sigmoid(half), functional.gelu(half, approximate="tanh"))
+    with torch.no_grad():  # scoring without gradients, whose values are those with gradients
+        assert torch.equal(gelu_by_sigmoid(rows), functional.gelu(rows, approximate="tanh"))
 
 
 def test_gelu_as_one_operation_is_that_of_transformers():

@@ -28,7 +28,7 @@ from tellapart import products
 from tellapart.captioners import decoder, drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.blocks import Opt, decoder_of
-from tellapart.captioners.decoder import Beginning, Heads, _by_image, additive, read_captions
+from tellapart.captioners.decoder import Beginning, DecoderSteps, Heads, _by_image, additive, read_captions
 from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fused import fuse
@@ -245,6 +245,36 @@ def test_captions_are_those_of_its_modules_whenever_ended_ones_leave(tmp_path, m
         through_modules(monkeypatch)
 
 
+@pytest.mark.parametrize("prefix", [False, True])
+def test_keys_and_values_of_all_layers_have_one_memory_while_captions_are_drawn(prefix, monkeypatch):
+    captioner = tiny_git() if prefix else tiny_ved(layers=3)
+    if prefix:
+        monkeypatch.setattr(decoder, "SHORT", 0)
+    with torch.no_grad():
+        steps = captioner.family.steps(captioner.encode(batch_of(captioner, 2)), 3, 20)
+        kept = steps._words
+        steps.keep(torch.tensor([0, 2, 4]))
+    for words in (kept, steps._words):
+        assert len({layer.untyped_storage().data_ptr() for layer in words}) == 1
+        assert len({layer.data_ptr() for layer in words}) == len(words) > 1
+        # groups and heads of keys, and of values, lie as one dimension
+        assert all(part.stride(0) == part.stride(1) * part.shape[1] for layer in words for part in layer.unbind(1))
+
+
+def test_words_are_read_in_inference_mode_where_nothing_else_needs_them():
+    captioner = tiny_ved()
+    family = captioner.family
+    with torch.no_grad():
+        encoded = captioner.encode(batch_of(captioner, 2))
+        assert family.steps(encoded, 1, 5).read(torch.tensor([4, 5])).is_inference()
+        begun = family.beginning(parts := family.decoder(Linear()), encoded, family.embed)
+        kept = DecoderSteps(parts, begun, family.embedding, count=1, longest=5, beams=False, kept=True)
+        assert not kept.read(torch.tensor([4, 5])).is_inference()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not family.steps(encoded, 1, 5).read(torch.tensor([4, 5])).is_inference()
+    assert not captioner.generate(batch_of(captioner, 2), DECODINGS[0]).tokens.is_inference()
+
+
 def scored(captioner, rollout):
     """Log-probabilities, and gradients of all that trains."""
     captioner.zero_grad()
@@ -281,6 +311,7 @@ def test_scores_and_gradients_are_those_of_its_modules_for_any_lengths_and_order
 @pytest.mark.skipif(not products.RULES, reason="this torch has no oneDNN on this processor")
 def test_captions_scores_and_gradients_through_onednn_are_those_without(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", 1)
+    monkeypatch.setattr(products, "SMALLEST_DRAWN", 1)
     monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
     for name, captioner in {**makers(tmp_path), "llava": tiny_llava()}.items():
         batch, found = batch_of(captioner, 9), []

@@ -370,7 +370,8 @@ def _searched(
     for step in range(decoding.max_new_tokens):
         rows = logits.unflatten(0, (-1, count))
         scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
-        logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
+        of = images.repeat_interleave(beams) if decoding.no_repeat_ngram_size else None
+        logprobs = restricted(scores, state.tokens.flatten(0, 1), of)
         parent = _advance(family, decoding, state, logprobs, step)
         best[images] = torch.where(
             searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]
@@ -421,7 +422,9 @@ def _advance(family: Decodable, decoding: Decoding, state: _Beams, logprobs: Ten
     likeliest, parent, token = _likeliest(state.running, logprobs.unflatten(0, (-1, beams)), most)
     tokens = torch.cat([_beams_at(state.tokens, parent), token[:, :, None]], dim=2)
     ends = torch.isin(token, state.eos) | (step + 1 == decoding.max_new_tokens)
-    _collect(state, tokens[:, :beams], likeliest[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams])
+    if not ends.is_cpu or bool(ends[:, :beams].any()):
+        scores = likeliest[:, :beams] / (step + 1) ** decoding.length_penalty
+        _collect(state, tokens[:, :beams], scores, ends[:, :beams])
     running = (likeliest + ends * NEVER).topk(beams)
     state.running, state.tokens = running.values, _beams_at(tokens, running.indices)
     return parent.gather(1, running.indices)

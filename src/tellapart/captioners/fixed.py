@@ -54,9 +54,10 @@ class FixedDecoderSteps(DecoderSteps):
             self._own = self._own.contiguous()
         self._replay()
 
-    def _roomy(self, like: Tensor, groups: int, room: int) -> Tensor:
+    def _roomy(self, like: Tensor, groups: int, room: int) -> tuple[Tensor, ...]:
         """Head by head, and finite: what is hidden by a mask still takes part."""
-        return like.new_zeros(groups, 2, like.shape[2], room, like.shape[4])
+        shape = groups, 2, like.shape[2], room, like.shape[4]
+        return tuple(like.new_zeros(shape) for _ in self._decoder.blocks)
 
     def _replay(self) -> None:
         device = self.image.device

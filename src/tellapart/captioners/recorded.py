@@ -180,7 +180,9 @@ class Recording:
         decoder = None if beams else self.family.decoder(self._taken)
         if decoder is not None and self._taken.whole:
             begun = self.family.beginning(decoder, encoded, self.family.embed)
-            inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
+            inner = DecoderSteps(
+                decoder, begun, self.family.embedding, count=count, longest=longest, beams=False, kept=True
+            )
             self._steps = RecordedSteps(inner, self._taken)
         elif self._logits is not None and not beams:
             self._steps = RecordedSteps(self.family.steps(encoded, count, longest), None)
