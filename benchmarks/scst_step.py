@@ -230,10 +230,10 @@ class Code:
             from captioning.models import setup
             from captioning.modules.losses import RewardCriterion
         sizes = {"vocab_size": WORDS, "input_encoding_size": 512, "att_hid_size": 512, "max_length": LONGEST}
-        sizes |= {"fc_feat_size": 2048, "att_feat_size": 2048, "drop_prob_lm": 0.0, "dropout": 0.0, "rnn_type": "lstm"}
+        sizes |= {"fc_feat_size": 2048, "att_feat_size": 2048, "drop_prob_lm": 0, "dropout": 0}
         self.words = ["eos", *(f"w{i}" for i in range(WORDS))]
         vocab = {str(number): word for number, word in enumerate(self.words)}
-        self.model = setup(argparse.Namespace(vocab=vocab, **sizes, **OPTIONS[model]))
+        self.model = setup(argparse.Namespace(vocab=vocab, rnn_type="lstm", **sizes, **OPTIONS[model]))
         self.loss, self.ids, self.plain = RewardCriterion(), ids, plain
         self.features = torch.randn(IMAGES, 2048), torch.randn(IMAGES, 36, 2048)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-5, fused=True)
