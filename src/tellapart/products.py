@@ -31,7 +31,7 @@ about 0.5 ms. Greedy search of 48 images at width 128 was quickest with this bou
 SMALLEST_IN_HALVES = 2**22
 """The same on a processor that computes AVX-512 in two halves, while captions are drawn (in torch's inference mode): greedy
 search of 48 images at width 128 took 0.9 times as long with this bound as with ``SMALLEST``, and at width 384 as long. Scoring
-gained nothing by it, and its values with and without gradients should be the same."""
+gained nothing by it, and takes ``SMALLEST`` with gradients and without."""
 
 WIDE = 2**14
 """Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long. On

@@ -261,6 +261,19 @@ def test_keys_and_values_of_all_layers_have_one_memory_while_captions_are_drawn(
         assert all(part.stride(0) == part.stride(1) * part.shape[1] for layer in words for part in layer.unbind(1))
 
 
+@pytest.mark.parametrize("short", [0, 32])
+def test_steps_with_gradients_read_the_same(short, monkeypatch):
+    """Keys and values of all layers could not be written where the first ones had gradients."""
+    monkeypatch.setattr(decoder, "SHORT", short)
+    captioner, words = tiny_ved(prompt="a red", layers=3), torch.tensor([4, 5, 6, 7])
+    encoded = captioner.encode(batch_of(captioner, 2))
+    steps = captioner.family.steps(encoded, 2, 5)
+    assert steps.first.requires_grad
+    found = steps.read(words)
+    with torch.no_grad():
+        torch.testing.assert_close(found, captioner.family.steps(encoded, 2, 5).read(words), rtol=0, atol=1e-5)
+
+
 def test_words_are_read_in_inference_mode_where_nothing_else_needs_them():
     captioner = tiny_ved()
     family = captioner.family

@@ -528,8 +528,10 @@ class DecoderSteps(Steps):
         if not like.is_cpu:
             return tuple(like.new_empty(groups, 2, heads, room, width) for _ in range(layers))
         if self._start > SHORT:
-            return like.new_empty(layers, 2, groups, heads, room, width).transpose(1, 2).unbind()
-        return like.new_empty(layers, 2, room, groups, heads, width).permute(0, 3, 1, 4, 2, 5).unbind()
+            whole = like.new_empty(layers, 2, groups, heads, room, width).transpose(1, 2)
+        else:
+            whole = like.new_empty(layers, 2, room, groups, heads, width).permute(0, 3, 1, 4, 2, 5)
+        return tuple(whole[layer] for layer in range(layers))  # gradients allow no change of what unbind gives
 
     def read(self, words: Tensor) -> Tensor:
         """The words' embeddings through every layer."""

@@ -422,9 +422,7 @@ def _advance(family: Decodable, decoding: Decoding, state: _Beams, logprobs: Ten
     likeliest, parent, token = _likeliest(state.running, logprobs.unflatten(0, (-1, beams)), most)
     tokens = torch.cat([_beams_at(state.tokens, parent), token[:, :, None]], dim=2)
     ends = torch.isin(token, state.eos) | (step + 1 == decoding.max_new_tokens)
-    if not ends.is_cpu or bool(ends[:, :beams].any()):
-        scores = likeliest[:, :beams] / (step + 1) ** decoding.length_penalty
-        _collect(state, tokens[:, :beams], scores, ends[:, :beams])
+    _collect(state, tokens[:, :beams], likeliest[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams])
     running = (likeliest + ends * NEVER).topk(beams)
     state.running, state.tokens = running.values, _beams_at(tokens, running.indices)
     return parent.gather(1, running.indices)
