@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,24 +46,24 @@ MANY_WEIGHTS = 2**20
 MKL and torch's own at 768 x 3,072, and 0.84 times as long at 384 x 1,536."""
 
 
-def made_by_intel() -> bool:
-    """Whether the processor is Intel's; asked of Linux, and elsewhere of what Python knows of it."""
+def _described() -> str:
+    """The processor, as Linux describes it, and elsewhere what Python knows of it."""
     try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+        return Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return "GenuineIntel" in platform.processor()
+        return platform.processor()
+
+
+def made_by_intel() -> bool:
+    """Whether the processor is Intel's."""
+    return "GenuineIntel" in _described()
 
 
 def computes_in_halves() -> bool:
     """Whether the processor computes AVX-512 in two halves, as AMD's Zen 4 does (family 25; Zen 3 of that family has no AVX-512);
-    asked of Linux, and elsewhere taken to be false."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return False
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return wide and (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
+    where the operating system is not Linux this is taken to be false."""
+    wide, known = torch.backends.cpu.get_cpu_capability() == "AVX512", _described()
+    return wide and "AuthenticAMD" in known and re.search(r"^cpu family\s*: 25$", known, re.MULTILINE) is not None
 
 
 def multiplies_bfloat16() -> bool:

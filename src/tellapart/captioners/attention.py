@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from tellapart.captioners.modes import plainly
+
 SMALLEST = 400
 """Numbers of queries, columns and width multiplied from which torch hands products of many small matrices to its library of
 products (``aten/src/ATen/native/LinearAlgebra.cpp``). Below it multiplies number by number, which took twice as long as its
@@ -13,9 +15,8 @@ attention."""
 
 
 def by_products(rows: Tensor) -> bool:
-    """Whether attention of ``rows`` may be computed by products: float32 on a CPU, without gradients and autocast."""
-    plain = rows.is_cpu and rows.dtype is torch.float32
-    return plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    """Whether attention of ``rows`` may be computed by products: float32 where operations run ``plainly``."""
+    return rows.dtype is torch.float32 and plainly(rows)
 
 
 def attend_in_step(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None, scale: float) -> Tensor:

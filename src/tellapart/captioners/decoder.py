@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 from tellapart.captioners.attention import attend_in_step, by_products
+from tellapart.captioners.modes import plainly
 from tellapart.captioners.reading import Reading, States
 from tellapart.captioners.steps import Steps
 
@@ -545,8 +546,7 @@ class DecoderSteps(Steps):
     def _inference(self, words: Tensor) -> AbstractContextManager[Any]:
         """torch's inference mode on a CPU, which spares operations what gradients would need of their results: greedy search of
         48 images took 44 ms instead of 48. Not under autocast, which would keep weights that it has cast for later passes."""
-        plain = words.is_cpu and not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
-        return torch.inference_mode() if plain and not self._kept else nullcontext()
+        return torch.inference_mode() if plainly(words) and not self._kept else nullcontext()
 
     def _through_layers(self, words: Tensor, positions: int | Tensor, seen: Tensor | None) -> Tensor:
         """``[n, D]``, given the words, their positions and what they see."""

@@ -370,8 +370,7 @@ def _searched(
     for step in range(decoding.max_new_tokens):
         rows = logits.unflatten(0, (-1, count))
         scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
-        of = images.repeat_interleave(beams) if decoding.no_repeat_ngram_size else None
-        logprobs = restricted(scores, state.tokens.flatten(0, 1), of)
+        logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
         parent = _advance(family, decoding, state, logprobs, step)
         best[images] = torch.where(
             searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -38,6 +38,11 @@ def _in_training(module: nn.Module) -> list[nn.Module]:
             found.append(part)
         left.extend(child for child in part._modules.values() if child is not None)
     return found
+
+
+def plainly(tensor: Tensor) -> bool:
+    """Whether operations on a tensor run on a CPU, without gradients and without autocast."""
+    return tensor.is_cpu and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
 @contextmanager
