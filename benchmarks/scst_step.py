@@ -347,6 +347,8 @@ def main() -> None:
     parser.add_argument("--docs", type=Path)
     parser.add_argument("--code", type=Path)
     options = parser.parse_args()
+    if options.code is not None and not (options.code / "captioning" / "models").is_dir():
+        parser.error(f"--code {options.code} is not a checkout of ImageCaptioning.pytorch: clone it there.")
     torch.set_num_threads(1)
     lines = [
         "| model, products of the standard step | standard, ms | ours, ms | ratio | gradients differ by | GEMM shares |",
