@@ -75,9 +75,22 @@ def test_an_image_is_searched_alike_alone_and_among_others():
     assert together == alone
 
 
-def test_more_beams_than_half_the_words(monkeypatch):
-    captioner = tiny_ved(vocab=drawing.MANY, width=8, layers=1)
-    batch, beams = batch_of(captioner, 1), {"num_beams": drawing.MANY // 2 + 1, "max_new_tokens": 2}
-    found = ours(captioner, batch, beams)
-    monkeypatch.setattr(drawing, "MANY", drawing.MANY + 1)
-    assert found == ours(captioner, batch, beams)
+@pytest.mark.parametrize("many", [0, drawing.MANY])
+@pytest.mark.parametrize(
+    ("beams", "words", "count"), [(3, 7, 6), (3, 7, 21), (5, 639, 10), (5, 640, 10), (2, 5000, 4), (1, 300, 2)]
+)
+def test_the_likeliest_continuations_are_those_of_sorting_all(beams, words, count, many, monkeypatch):
+    """On both sides of ``WORDS`` for each that is wanted; some words forbidden, and beams that may not go on."""
+    monkeypatch.setattr(drawing, "MANY", many)
+    generator = torch.Generator().manual_seed(0)
+    running = torch.randn(4, beams, generator=generator)
+    running[0, 1:] = drawing.NEVER
+    logprobs = torch.randn(4, beams, words, generator=generator).log_softmax(dim=2)
+    logprobs[1, :, : words // 2] = -torch.inf
+    values, parents, tokens = drawing._likeliest(running, logprobs.clone(), count)
+    for image in range(4):
+        sums = {(b, w): float(running[image, b] + logprobs[image, b, w]) for b in range(beams) for w in range(words)}
+        assert values[image].tolist() == sorted(sums.values(), reverse=True)[:count]
+        found = list(zip(parents[image].tolist(), tokens[image].tolist(), strict=True))
+        assert [sums[pair] for pair in found] == values[image].tolist()
+        assert len(set(found)) == count

@@ -285,7 +285,11 @@ def test_words_are_read_in_inference_mode_where_nothing_else_needs_them():
         assert not kept.read(torch.tensor([4, 5])).is_inference()
         with torch.autocast("cpu", torch.bfloat16):
             assert not family.steps(encoded, 1, 5).read(torch.tensor([4, 5])).is_inference()
-    assert not captioner.generate(batch_of(captioner, 2), DECODINGS[0]).tokens.is_inference()
+    batch = batch_of(captioner, 2)
+    for decoding in DECODINGS:
+        assert not captioner.generate(batch, decoding).tokens.is_inference()
+        drawn = captioner.generate_with_greedy(batch, decoding) if decoding != decoding.greedy() else ()
+        assert not any(part.tokens.is_inference() for part in drawn)
 
 
 def scored(captioner, rollout):
@@ -384,7 +388,8 @@ def test_rows_of_images_in_any_order_are_laid_out_and_found_again():
 
 
 @pytest.mark.parametrize(("width", "count"), [(70, 3), (1000, 7), (5000, 10)])
-def test_the_largest_of_each_row(width, count):
+def test_the_largest_of_each_row(width, count, monkeypatch):
+    monkeypatch.setattr(drawing, "MANY", 0)
     scores = torch.randn(6, width, generator=torch.Generator().manual_seed(0))
     scores[0, 100:] = -torch.inf
     scores[1, -2:] += 9
@@ -400,9 +405,12 @@ def test_beams_over_a_large_vocabulary_are_those_of_sorting_everything(monkeypat
     captioner = tiny_ved(vocab=700)
     batch = batch_of(captioner, 4)
     decoding = Decoding(max_new_tokens=12, num_beams=4, num_return_sequences=4)
-    expected = captioner.generate(batch, decoding)
-    monkeypatch.setattr(drawing, "MANY", 100)
-    assert torch.equal(captioner.generate(batch, decoding).tokens, expected.tokens)
+    found = [captioner.generate(batch, decoding).tokens]
+    for name, bound in {"MANY": 100, "WORDS": 1000}.items():
+        monkeypatch.setattr(drawing, name, bound)
+        found.append(captioner.generate(batch, decoding).tokens)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def each(hidden):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from tellapart.captioners.modes import plainly
 
@@ -12,6 +12,10 @@ SMALLEST = 400
 """Numbers of queries, columns and width multiplied from which torch hands products of many small matrices to its library of
 products (``aten/src/ATen/native/LinearAlgebra.cpp``). Below it multiplies number by number, which took twice as long as its
 attention."""
+
+FULL = 16
+"""Columns from which torch's softmax computes several numbers at once with AVX-512: 960 rows of 12 columns took 0.2 ms, and of 16
+columns 0.02."""
 
 
 def by_products(rows: Tensor) -> bool:
@@ -49,4 +53,16 @@ def attend_in_step(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | N
     else:
         scores = seen.expand(groups, heads, size, columns).clone(memory_format=torch.contiguous_format).flatten(0, 1)
         scores.baddbmm_(rows, turned, alpha=scale)
-    return torch.bmm(scores.softmax(dim=-1), values.flatten(0, 1)).view(query.shape)
+    return torch.bmm(softmax(scores), values.flatten(0, 1)).view(query.shape)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Of the last dimension, with columns of minus infinity after fewer than ``FULL``.
+
+    Args:
+        scores: ``[..., columns]``.
+    """
+    columns = scores.shape[-1]
+    if columns >= FULL:
+        return scores.softmax(dim=-1)
+    return pad(scores, (0, FULL - columns), value=-torch.inf).softmax(dim=-1)[..., :columns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +20,8 @@ from transformers.activations import GELUActivation
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.opt.modeling_opt import OPTDecoder
 
-from tellapart.captioners.decoder import Block, Decoder, Heads, Rows
+from tellapart.captioners.cross import Cross, Rows, Sum
+from tellapart.captioners.decoder import Block, Decoder, Heads
 from tellapart.captioners.linear import Linear, weights_of
 
 SMALL = 2**20
@@ -44,12 +44,18 @@ def _affine(linear: Linear, *modules: Any) -> Rows:
     return lambda rows: linear.product(rows, weight, bias)
 
 
-def _added(linear: Linear, module: Any) -> Callable[[Tensor, Tensor], Tensor]:
+def _added(linear: Linear, module: Any) -> Sum:
     """The sum of ``[n, D]`` and ``module`` on ``[n, D']``."""
     if (found := weights_of(module)) is None:
         linear.elsewhere()
         return lambda to, rows: to + module(rows)
     return lambda to, rows: linear.added(to, rows, *found)
+
+
+def _cross(linear: Linear, query: Any, out: Any, *states: Any, scale: float) -> Cross:
+    """Attention to the image by these modules, of which ``states`` make keys, then values."""
+    pairs = weights_of(query), weights_of(out)
+    return Cross(_affine(linear, *states), _affine(linear, query), _added(linear, out), scale, *pairs)
 
 
 KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
@@ -77,21 +83,21 @@ class Gpt2Block(Block):
 
     def __init__(self, block: Any, linear: Linear) -> None:
         attention, cross, mlp = block.attn, block.crossattention, block.mlp
-        self.scale, self.image_scale = attention.scaling, cross.scaling
+        self.scale = attention.scaling
         self._word_norm, self._word_in = _normed(block.ln_1), _affine(linear, attention.c_attn)
         self._word_out = _added(linear, attention.c_proj)
-        self._image_norm, self._image_in = _normed(block.ln_cross_attn), _affine(linear, cross.q_attn)
-        self._image_out, self.image = _added(linear, cross.c_proj), _affine(linear, cross.c_attn)
+        self._image_norm = _normed(block.ln_cross_attn)
+        self.image = _cross(linear, cross.q_attn, cross.c_proj, cross.c_attn, scale=cross.scaling)
         self._norm, self._widen, self._narrow = (
             _normed(block.ln_2),
             _activated(linear, mlp.c_fc, mlp.act),
             _added(linear, mlp.c_proj),
         )
 
-    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Sum) -> Tensor:
         """Norms before attention and linear layers."""
         hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
-        hidden = self._image_out(hidden, attend_image(self._image_in(self._image_norm(hidden))))
+        hidden = attend_image(hidden, self._image_norm(hidden))
         return self._narrow(hidden, self._widen(self._norm(hidden)))
 
 
@@ -117,23 +123,21 @@ class BertBlock(Block):
     def __init__(self, layer: Any, linear: Linear) -> None:
         attention, cross = layer.attention, getattr(layer, "crossattention", None)
         own = attention.self
-        self.scale = self.image_scale = own.attention_head_size**-0.5
+        self.scale = own.attention_head_size**-0.5
         self._word_in = _affine(linear, own.query, own.key, own.value)
         self._word_out, self._word_norm = _added(linear, attention.output.dense), _normed(attention.output.LayerNorm)
         if cross is not None:
-            self._image_in, self.image = (
-                _affine(linear, cross.self.query),
-                _affine(linear, cross.self.key, cross.self.value),
-            )
-            self._image_out, self._image_norm = _added(linear, cross.output.dense), _normed(cross.output.LayerNorm)
+            seen = cross.self
+            self.image = _cross(linear, seen.query, cross.output.dense, seen.key, seen.value, scale=self.scale)
+            self._image_norm = _normed(cross.output.LayerNorm)
         self._widen = _activated(linear, layer.intermediate.dense, layer.intermediate.intermediate_act_fn)
         self._narrow, self._norm = _added(linear, layer.output.dense), _normed(layer.output.LayerNorm)
 
-    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Sum) -> Tensor:
         """Norms after the sums."""
         hidden = self._word_norm(self._word_out(hidden, attend_words(self._word_in(hidden))))
         if self.image is not None:
-            hidden = self._image_norm(self._image_out(hidden, attend_image(self._image_in(hidden))))
+            hidden = self._image_norm(attend_image(hidden, hidden))
         return self._norm(self._narrow(hidden, self._widen(hidden)))
 
 
@@ -170,7 +174,7 @@ class OptBlock(Block):
         self._widen, self._narrow = _activated(linear, layer.fc1, layer.activation_fn), _added(linear, layer.fc2)
         self._norm = _normed(layer.final_layer_norm)
 
-    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Sum) -> Tensor:
         """Norms before, of OPT-350m after."""
         if self._before:
             hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
@@ -203,18 +207,18 @@ class BartBlock(Block):
 
     def __init__(self, layer: Any, linear: Linear) -> None:
         own, cross = layer.self_attn, layer.encoder_attn
-        self.scale, self.image_scale = own.scaling, cross.scaling
+        self.scale = own.scaling
         self._word_in = _affine(linear, own.q_proj, own.k_proj, own.v_proj)
         self._word_out, self._word_norm = _added(linear, own.out_proj), _normed(layer.self_attn_layer_norm)
-        self._image_in, self.image = _affine(linear, cross.q_proj), _affine(linear, cross.k_proj, cross.v_proj)
-        self._image_out, self._image_norm = _added(linear, cross.out_proj), _normed(layer.encoder_attn_layer_norm)
+        self.image = _cross(linear, cross.q_proj, cross.out_proj, cross.k_proj, cross.v_proj, scale=cross.scaling)
+        self._image_norm = _normed(layer.encoder_attn_layer_norm)
         self._widen, self._narrow = _activated(linear, layer.fc1, layer.activation_fn), _added(linear, layer.fc2)
         self._norm = _normed(layer.final_layer_norm)
 
-    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Sum) -> Tensor:
         """Norms after the sums."""
         hidden = self._word_norm(self._word_out(hidden, attend_words(self._word_in(hidden))))
-        hidden = self._image_norm(self._image_out(hidden, attend_image(self._image_in(hidden))))
+        hidden = self._image_norm(attend_image(hidden, hidden))
         return self._norm(self._narrow(hidden, self._widen(hidden)))
 
 
@@ -251,7 +255,7 @@ class LlamaBlock(Block):
         self._gate, self._widen = _activated(linear, mlp.gate_proj, mlp.act_fn), _affine(linear, mlp.up_proj)
         self._narrow = _added(linear, mlp.down_proj)
 
-    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Sum) -> Tensor:
         """Norms before attention and the gated linear layers."""
         hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
         rows = self._norm(hidden)

@@ -57,17 +57,21 @@ BLOCK = 64
 """Columns that ``largest`` looks at together."""
 
 MANY = 4096
-"""From this vocabulary on, ``largest`` is quicker than sorting out all continuations of an image together."""
+"""Columns from which ``largest`` looks at blocks first."""
+
+WORDS = 64
+"""Words for each continuation wanted from which sorting out the words is quicker than all continuations: 10 of 5 beams of 48
+images took 0.24 ms instead of 0.40 with 1,000 words, and 0.30 instead of 0.24 with 500."""
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Values and places ``[n, count]`` of the largest of each row of ``scores [n, V]``, in falling order.
 
-    The largest are in the blocks with the largest maxima: over a large vocabulary they are found among those only.
+    The largest are in the blocks with the largest maxima: among many columns they are found in those only.
     """
     rows, width = scores.shape
     blocks = width // BLOCK
-    if blocks < 2 * count:
+    if width < MANY or blocks < 2 * count:
         top = scores.topk(count)
         return top.values, top.indices
     whole = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
@@ -227,27 +231,28 @@ def draw(
     scored = torch.zeros(tokens.shape, device=device) if logprobs else None
     rows = torch.arange(len(tokens), device=device)
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=device)
-    for step in range(decoding.max_new_tokens):
-        chosen = choose.without_logits(states, tokens, rows, step)
-        if chosen is None:
-            logits = family.exact_logits(states)
-            logits = logits[steps.image] if step == 0 and count > 1 else logits
-            chosen = choose(logits, tokens, rows, step)
-        tokens[rows, step] = chosen.masked_fill(ended, family.pad)
-        if scored is not None:
-            logprob = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)
-            scored[rows, step] = logprob.masked_fill(ended, 0)
-        ended = ended | torch.isin(chosen, eos)
-        if step + 1 == decoding.max_new_tokens:
-            break
-        if _looks(step, device):
-            going = (~ended).nonzero().squeeze(1)
-            if len(going) == 0:
+    with steps.inference():
+        for step in range(decoding.max_new_tokens):
+            chosen = choose.without_logits(states, tokens, rows, step)
+            if chosen is None:
+                logits = family.exact_logits(states)
+                logits = logits[steps.image] if step == 0 and count > 1 else logits
+                chosen = choose(logits, tokens, rows, step)
+            tokens[rows, step] = chosen.masked_fill(ended, family.pad)
+            if scored is not None:
+                logprob = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)
+                scored[rows, step] = logprob.masked_fill(ended, 0)
+            ended = ended | torch.isin(chosen, eos)
+            if step + 1 == decoding.max_new_tokens:
                 break
-            if len(going) <= FEW * len(rows):
-                steps.keep(going)
-                rows, chosen, ended = rows[going], chosen[going], ended[going]
-        states = steps.read(chosen)
+            if _looks(step, device):
+                going = (~ended).nonzero().squeeze(1)
+                if len(going) == 0:
+                    break
+                if len(going) <= FEW * len(rows):
+                    steps.keep(going)
+                    rows, chosen, ended = rows[going], chosen[going], ended[going]
+            states = steps.read(chosen)
     return tokens, scored
 
 
@@ -267,6 +272,7 @@ class _Beams:
         ended: ``[b, k]`` scores of those that ended, divided by length to the power of the length penalty.
         captions: ``[b, k, max_new_tokens]`` tokens of those that ended.
         found: ``[b, k]`` bool, whether a place holds one.
+        best: ``[b, num_return_sequences, max_new_tokens]`` the best that had ended when the image was last searched.
         eos: ids that end a caption.
         pad: id that fills captions after their end.
     """
@@ -276,6 +282,7 @@ class _Beams:
     ended: Tensor
     captions: Tensor
     found: Tensor
+    best: Tensor
     eos: Tensor
     pad: int
 
@@ -287,6 +294,7 @@ class _Beams:
             self.ended[images],
             self.captions[images],
             self.found[images],
+            self.best[images],
             self.eos,
             self.pad,
         )
@@ -362,41 +370,44 @@ def _searched(
     steps = family.steps(encoded, count, decoding.max_new_tokens, beams=True)
     logits = family.exact_logits(steps.first)[steps.image]
     device = logits.device
-    state, restricted = _begin(family, decoding, size, device), Restriction(family, decoding, device, encoded)
+    restricted = Restriction(family, decoding, device, encoded)
     alone = None if greedy is None else _Alone(family, greedy, encoded, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
+    state = _begin(family, decoding, best)
     images = torch.arange(size, device=device)  # those in the batch
     searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished
-    for step in range(decoding.max_new_tokens):
-        rows = logits.unflatten(0, (-1, count))
-        scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
-        logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
-        parent = _advance(family, decoding, state, logprobs, step)
-        best[images] = torch.where(
-            searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]
-        )
-        searched = searched & _can_improve(state, step + 1, decoding.length_penalty)
-        words = state.tokens[:, :, -1]
-        if alone is not None:
-            words = torch.cat([words, alone(rows[:, -1], images, step)[:, None]], dim=1)
-            parent = torch.nn.functional.pad(parent, (0, 1), value=beams)
-        if step + 1 == decoding.max_new_tokens:
-            break
-        steps.follow((parent + torch.arange(len(images), device=device)[:, None] * count).flatten())
-        if _looks(step, device):
-            runs = searched if alone is None else searched | ~alone.ended[images]
-            going = runs.nonzero().squeeze(1)
-            if len(going) == 0:
+    with steps.inference():
+        for step in range(decoding.max_new_tokens):
+            rows = logits.unflatten(0, (-1, count))
+            scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
+            logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
+            parent = _advance(family, decoding, state, logprobs, step)
+            found = state.captions[:, : decoding.num_return_sequences]
+            state.best = torch.where(searched[:, None, None], found, state.best)
+            searched = searched & _can_improve(state, step + 1, decoding.length_penalty)
+            words = state.tokens[:, :, -1]
+            if alone is not None:
+                words = torch.cat([words, alone(rows[:, -1], images, step)[:, None]], dim=1)
+                parent = torch.nn.functional.pad(parent, (0, 1), value=beams)
+            if step + 1 == decoding.max_new_tokens:
                 break
-            if len(going) <= FEW * len(images):
-                steps.keep((going[:, None] * count + torch.arange(count, device=device)).flatten())
-                state, images, searched, words = state.select(going), images[going], searched[going], words[going]
-        logits = family.exact_logits(steps.read(words.flatten()))
+            steps.follow((parent + torch.arange(len(images), device=device)[:, None] * count).flatten())
+            if _looks(step, device):
+                runs = searched if alone is None else searched | ~alone.ended[images]
+                going = runs.nonzero().squeeze(1)
+                if len(going) == 0:
+                    break
+                if len(going) <= FEW * len(images):
+                    best[images] = state.best
+                    steps.keep((going[:, None] * count + torch.arange(count, device=device)).flatten())
+                    state, images, searched, words = state.select(going), images[going], searched[going], words[going]
+            logits = family.exact_logits(steps.read(words.flatten()))
+        best[images] = state.best
     return best.flatten(0, 1), None if alone is None else alone.tokens
 
 
-def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.device) -> _Beams:
-    beams = decoding.num_beams
+def _begin(family: Decodable, decoding: Decoding, best: Tensor) -> _Beams:
+    size, beams, device = len(best), decoding.num_beams, best.device
     running = torch.full((size, beams), NEVER, device=device)
     running[:, 0] = 0  # all beams begin alike: only the first may be continued
     return _Beams(
@@ -405,6 +416,7 @@ def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.devic
         torch.full((size, beams), NEVER, device=device),
         torch.full((size, beams, decoding.max_new_tokens), family.pad, dtype=torch.long, device=device),
         torch.zeros((size, beams), dtype=torch.bool, device=device),
+        best,
         torch.tensor(family.eos, device=device),
         family.pad,
     )
@@ -436,20 +448,18 @@ def _likeliest(running: Tensor, logprobs: Tensor, count: int) -> tuple[Tensor, T
         count: how many.
     """
     beams, vocabulary = logprobs.shape[1:]
-    if vocabulary < MANY:
-        top = logprobs.add_(running[:, :, None]).flatten(1).topk(count)
+    scores = logprobs.add_(running[:, :, None])
+    if vocabulary < WORDS * count:
+        top = scores.flatten(1).topk(count)
         return top.values, top.indices // vocabulary, top.indices % vocabulary
-    each = min(count, vocabulary)
-    values, words = (part.unflatten(0, (-1, beams)) for part in largest(logprobs.flatten(0, 1), each))
-    top = (running[:, :, None] + values).flatten(1).topk(count)
-    return top.values, top.indices // each, words.flatten(1).gather(1, top.indices)
+    words = largest(scores.amax(dim=1), count)[1]  # they are among those that are likeliest after any beam
+    top = scores.gather(2, words[:, None].expand(-1, beams, -1)).flatten(1).topk(count)
+    return top.values, top.indices // count, words.gather(1, top.indices % count)
 
 
 def _collect(state: _Beams, tokens: Tensor, scores: Tensor, ends: Tensor) -> None:
     """Keep the best of what was collected and of what ends now."""
-    captions = state.captions.clone()
-    captions[:, :, : tokens.shape[2]] = tokens
-    captions[:, :, tokens.shape[2] :] = state.pad
+    captions = torch.nn.functional.pad(tokens, (0, state.captions.shape[2] - tokens.shape[2]), value=state.pad)
     merged = torch.cat([state.ended, scores.masked_fill(~ends, NEVER)], dim=1).topk(state.ended.shape[1])
     state.ended = merged.values
     state.captions = _beams_at(torch.cat([state.captions, captions], dim=1), merged.indices)

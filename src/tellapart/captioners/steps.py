@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -31,6 +32,10 @@ class Steps(ABC):
     @abstractmethod
     def read(self, words: Tensor) -> Tensor:
         """``[n, D]`` states that predict what follows ``words [n]``."""
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """The mode in which words are read and chosen."""
+        return nullcontext()
 
     @abstractmethod
     def keep(self, rows: Tensor) -> None:

@@ -16,6 +16,7 @@ from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.beams import ReusingSteps
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.fixed import FixedDecoderSteps
 from tellapart.captioners.graphs import Recorder
@@ -358,11 +359,13 @@ class Family(ABC):
             first = self.prefix(encoded, cache)
             return self.cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
         begun = self.beginning(decoder, encoded, self.embed)
-        if not self.replays(encoded.states.device):
-            return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
-        return FixedDecoderSteps(
-            decoder, begun, self.embedding, count=count, longest=longest, beams=beams, recorder=self.recorder
-        )
+        if self.replays(encoded.states.device):
+            return FixedDecoderSteps(
+                decoder, begun, self.embedding, count=count, longest=longest, beams=beams, recorder=self.recorder
+            )
+        if beams and ReusingSteps.suits(begun):
+            return ReusingSteps(decoder, begun, self.embedding, count=count, longest=longest)
+        return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
 
     def cached_steps(
         self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
