@@ -45,7 +45,8 @@ class WordRange:
 
     def __post_init__(self) -> None:
         if self.low < 1 or (self.high is not None and self.high < self.low):
-            raise UsageError(f"{self} words is not a range of lengths: write 8-15, 8- for 8 or more, or 8.")
+            asked = self.low if self.high == self.low else self
+            raise UsageError(f"{asked} words is not a range of lengths: write 8-15, 8- for 8 or more, or 8.")
 
     def __str__(self) -> str:
         return f"{self.low}-{'' if self.high is None else self.high}"

@@ -9,6 +9,8 @@ import tarfile
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from captioning.captioning_fakes import png, tar
@@ -63,6 +65,8 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     assert "Shards: 3. Captions: 14." in (out / "review.html").read_text()
     code, _, remarks = caption("--merge", out, "--max_same", "0")
     assert (code, "--max_same is 0: it must be at least 1" in remarks) == (2, True)
+    code, _, remarks = caption("--merge", out, "--num_beams=3")
+    assert (code, "--num_beams is for captioning, and --merge reads what was captioned" in remarks) == (2, True)
 
 
 def test_shards_whose_endings_are_in_capitals_are_captioned(shards, tmp_path, caption):
@@ -82,6 +86,34 @@ def test_shards_whose_endings_are_in_capitals_are_captioned(shards, tmp_path, ca
         "--id_column is for Parquet files"
         in caption(shards, "--by_shard", "--output", tmp_path / "o", "--id_column", "x")[2]
     )
+
+
+def tables(folder, *names):
+    """Parquet shards whose column of ids has these names, and one that is cut."""
+    folder.mkdir()
+    for number, name in enumerate(names):
+        pq.write_table(pa.table({"image": [png(number)], name: ["a"]}), folder / f"{number}.parquet")
+    whole = (folder / "0.parquet").read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[:-9])
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--id_column", "--image_column"])
+def test_a_misspelt_column_is_told_before_anything_is_written(option, tmp_path, caption):
+    shards, out = tables(tmp_path / "in", "name", "name"), tmp_path / "out"
+    (shards / "cut.parquet").unlink()
+    code, _, remarks = caption(shards, "--by_shard", "--output", out, option, "nmae")
+    assert (code, remarks.count("nmae")) == (2, 1)
+    assert "0.parquet" in remarks
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("names", [("name", "other"), ("other", "name")])
+def test_a_table_that_lacks_a_column_or_is_cut_is_given_up_and_the_others_are_captioned(names, tmp_path, caption):
+    shards, out = tables(tmp_path / "in", *names), tmp_path / "out"
+    code, _, remarks = caption(shards, "--by_shard", "--output", out, "--id_column", "name")
+    assert (code, "captioned 1 image in 1 of 3 shards" in remarks) == (2, True)
+    assert (out / f"{names.index('name')}.parquet").exists()
 
 
 @pytest.mark.parametrize(("gate", "said"), [("same_caption", "faults: same_caption 12."), ("none", "faults: none.")])

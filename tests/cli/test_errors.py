@@ -106,7 +106,7 @@ def test_a_missing_image_in_the_data(materials, photos, tmp_path, fails):
     (photos.parent / "05.png").unlink()
     recipe = materials.recipe(tmp_path, "dico", data={"path": str(photos)})
     said = fails("train", recipe)
-    assert said.startswith(f"{photos} names 1 images (of 8) that do not exist")
+    assert said.startswith(f"{photos} names 1 missing image (of 8), first")
     assert str(photos.parent / "05.png") in said
     assert not (tmp_path / "dico").exists()
 

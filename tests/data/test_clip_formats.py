@@ -84,7 +84,7 @@ def test_tgif_names_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"names clips, but .* holds none"):
         load_dataset(tmp_path)
     clip(tmp_path / "tumblr_one_500.gif")
-    with pytest.raises(UsageError, match=r"names 1 images \(of 2\) that do not exist, first .*tumblr_two_400\.gif"):
+    with pytest.raises(UsageError, match=r"names 1 missing image \(of 2\), first .*tumblr_two_400\.gif"):
         load_dataset(tmp_path)
     assert len(load_dataset(tmp_path, missing_files=True)) == 2
     (tmp_path / "tgif.tsv").write_text(TGIF + "https://x/tumblr_three.gif\n")
@@ -228,7 +228,7 @@ def test_frames_in_karpathys_files(tmp_path: Path) -> None:
     assert example.image == FrameFiles(tuple(folder / "frames" / "clip" / f"{number}.png" for number in range(5)))
     assert shown([example], 5) == {"3": [0, 1, 2, 3, 4]}
     (folder / "frames" / "clip" / "2.png").unlink()
-    with pytest.raises(UsageError, match=r"that do not exist, first .*2\.png"):
+    with pytest.raises(UsageError, match=r"missing image.*, first .*2\.png"):
         load_dataset(folder, split="train")
     content = json.loads((folder / "dataset.json").read_text())
     content["images"][0]["frames"] = []

@@ -248,7 +248,7 @@ def test_images_that_are_missing_are_skipped_too(captioner, capsys, tmp_path):
     section = {"path": str(tmp_path / "dataset.json")}
     code, _, err = run(capsys, "train", recipe(tmp_path, captioner, tmp_path, data=section, **options))
     assert code == 2
-    assert "names 2 images (of 6) that do not exist" in err
+    assert "names 2 missing images (of 6), first" in err
     section["on_error"] = "skip"
     code, _, err = run(capsys, "train", recipe(tmp_path, captioner, tmp_path, data=section, **options))
     assert code == 0

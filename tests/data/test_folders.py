@@ -164,7 +164,7 @@ def test_one_missing_image_is_one_broken_image_wherever_it_stands(photos, tmp_pa
     file = tmp_path / path
     file.parent.mkdir(exist_ok=True)
     file.write_text(WITHOUT_THE_FIRST[path](["gone.png", "a.png", "b.png", "c.png"]))
-    with pytest.raises(UsageError, match=r"names 1 images \(of 4\) that do not exist, first .*gone.png"):
+    with pytest.raises(UsageError, match=r"names 1 missing image \(of 4\), first .*gone.png"):
         load_dataset(file, split="val")
     (report,) = check({"val": read_split(source_at(file), "val")}, num_workers=0).splits.values()
     assert [Path(image.name).name for image in report.broken] == ["gone.png"]

@@ -113,7 +113,7 @@ def test_sdscripts(photos):
     file = write(photos / "meta_cap.json", meta)
     expected = {"a": ["one", "two"], "b": ["red, big"], "deep/d": ["three"], "c": []}
     assert load(file).references == load(photos).references == expected
-    with pytest.raises(UsageError, match=r"1 images \(of 1\) that do not exist, first /nowhere/a\.png"):
+    with pytest.raises(UsageError, match=r"1 missing image \(of 1\), first /nowhere/a\.png"):
         load(write(file, {"/nowhere/a.png": {"caption": "x"}}))
     with pytest.raises(UsageError, match="there is no image named 'e'"):
         load(write(file, {"e": {"caption": "x"}}))
@@ -140,7 +140,7 @@ def test_metadata_csv(photos, heading):
     with pytest.raises(UsageError, match="line 2: 3 cells under a heading of 2"):
         load(photos)
     write(file, "file_name,text\nd.png,x\n")
-    with pytest.raises(UsageError, match=r"names 1 images \(of 4\) that do not exist, first .*d\.png"):
+    with pytest.raises(UsageError, match=r"names 1 missing image \(of 4\), first .*d\.png"):
         load(photos)
 
 
@@ -191,7 +191,7 @@ def test_tables(photos, tmp_path):
         load(write(tmp_path / "x.csv", "a,b\n1,2\n"))
     with pytest.raises(UsageError, match="no column 'words', only title, filepath: name one of these"):
         load(tsv, caption_column="words")
-    with pytest.raises(UsageError, match=r"1 images \(of 1\) that do not exist, first .*none\.png"):
+    with pytest.raises(UsageError, match=r"1 missing image \(of 1\), first .*none\.png"):
         load(write(tmp_path / "x.csv", "filepath,title\nnone.png,2\n"))
     with pytest.raises(UsageError, match=r"x\.csv holds no images: it has no rows\.$"):
         load(write(tmp_path / "x.csv", "filepath,title\n"))

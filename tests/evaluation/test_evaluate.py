@@ -226,7 +226,7 @@ def test_without_references_only_what_needs_them_is_left_out():
     ("captions", "message"),
     [
         ({"1": "a", "2": "b"}, r"3 images without a caption \('3', '4', '5'\)"),
-        (CAPTIONS | {"6": "c"}, r"1 captions of unknown images \('6'\)"),
+        (CAPTIONS | {"6": "c"}, r"1 caption of unknown images \('6'\)"),
         ({f"{n:02}": "a" for n in range(7)}, r"7 captions of unknown images \('00', '01', '02', '03', '04', \.\.\.\)"),
     ],
 )

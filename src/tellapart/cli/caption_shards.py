@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -95,6 +95,7 @@ def caption_by_shard(
     if idle is not None and all(map(is_tar, shards)):
         raise UsageError(f"--{idle} is for Parquet files, and all shards are .tar files: leave it out.")
     reading = Reading(options.image_column, options.id_column, options.allow_private)
+    reading.require_columns(shards)
     candidates = options.keep_all or options.summarize is not None
     job = ShardJob(reading, str(options.out), candidates, pace_of(options))
     if options.plan:
@@ -246,12 +247,16 @@ def merge(argv: Sequence[str]) -> int:
         2 if a shard was given up, or something could not be read and --strict was given; else 0.
 
     Raises:
-        UsageError: the folder was not written by --by_shard.
+        UsageError: the folder was not written by --by_shard, or an option is one of captioning.
     """
     from tellapart.captioning.shards.merge import merged, write_reviews
     from tellapart.captioning.shards.output import ShardFolder
     from tellapart.data.remote.folders import Folder
 
+    others = {field.name for field in fields(CaptionOptions)} - {field.name for field in fields(MergeOptions)}
+    names = [word.removeprefix("--").partition("=")[0] for word in argv if word.startswith("--")]
+    if (other := next((name for name in names if name in others), None)) is not None:
+        raise UsageError(f"--{other} is for captioning, and --merge reads what was captioned: leave it out.")
     chosen = options_of(
         argv, MergeOptions, usage="caption --merge FOLDER", description="One review of a collection in shards."
     )

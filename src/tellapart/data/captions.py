@@ -12,7 +12,7 @@ from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example, PackedExamples
 from tellapart.data.folder import is_file
 from tellapart.data.images import ImageFile
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +191,6 @@ def require_files(examples: Sequence[Example], path: Path) -> None:
     missing = [file for file in files if not is_file(file)]
     if missing:
         raise UsageError(
-            f"{path} names {len(missing)} images (of {len(files)}) that do not exist, first {missing[0]}: "
+            f"{path} names {count_of(len(missing), 'missing image')} (of {len(files)}), first {missing[0]}: "
             "give the folder that holds the images, or limit how many are read."
         )

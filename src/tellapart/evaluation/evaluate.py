@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.data.dataset import CaptionDataset, Collate
-from tellapart.errors import UsageError, quoted
+from tellapart.errors import UsageError, count_of, quoted
 from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.lengths import length_measures, lengths_asked
@@ -297,8 +297,8 @@ def require_same_ids(captions: Mapping[str, str], dataset: CaptionDataset, name:
     extra = [image_id for image_id in captions if image_id not in dataset.position]
     if missing or extra:
         parts = [
-            f"{len(ids)} {kind} ({', '.join(map(quoted, ids[:_SHOWN]))}{', ...' if len(ids) > _SHOWN else ''})"
-            for kind, ids in (("images without a caption", missing), ("captions of unknown images", extra))
+            f"{count_of(len(ids), what)} {why} ({', '.join(map(quoted, ids[:_SHOWN]))}{', ...' if len(ids) > _SHOWN else ''})"
+            for what, why, ids in (("image", "without a caption", missing), ("caption", "of unknown images", extra))
             if ids
         ]
         raise UsageError(f"{name} does not fit {dataset.name}, {' and '.join(parts)}: give one caption per image.")

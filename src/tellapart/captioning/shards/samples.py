@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,6 +64,20 @@ class Sample:
         return held or (len(image.data) if isinstance(image, EncodedImage) else 0)
 
 
+@contextmanager
+def _table(file: BinaryIO, address: str) -> Iterator[Any]:
+    """A Parquet file, also while its rows are read."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as table:
+            yield table
+    except (ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise UsageError(f"{address} is not a readable parquet file ({reason}): write it again.") from error
+
+
 @dataclass(frozen=True)
 class Reading:
     """How shards are read.
@@ -93,18 +108,37 @@ class Reading:
             found = tar_samples(file, address) if is_tar(address) else self._rows(file, address)
             yield from unique(found, address)
 
+    def require_columns(self, shards: Sequence[str]) -> None:
+        """Refuse a column that was named and is in neither the first nor the last table: its name is misspelt.
+
+        Args:
+            shards: addresses. Those that are not tables, or cannot be read, are passed over.
+
+        Raises:
+            UnusableError: with the columns that there are.
+        """
+        tables = [shard for shard in shards if not is_tar(shard)]
+        if self.image_column is None and self.id_column is None:
+            return
+        lacking: list[UnusableError] = []
+        for address in dict.fromkeys([*tables[:1], *tables[-1:]]):
+            try:
+                with reading_in_place(address) as file, _table(file, address) as table:
+                    self._columns(table, address)
+                return
+            except UnusableError as error:
+                lacking.append(error)
+            except (UsageError, OSError):
+                return
+        if lacking:
+            raise lacking[0]
+
     def _rows(self, file: BinaryIO, address: str) -> Generator[Sample, None, None]:
-        import pyarrow.parquet as pq
-        from pyarrow import ArrowException
+        with _table(file, address) as table:
+            yield from self._of_table(table, address)
 
-        try:
-            with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as table:
-                yield from self._of_table(table, address)
-        except (ArrowException, OSError) as error:
-            reason = str(error).split("\n")[0].rstrip(".")
-            raise UsageError(f"{address} is not a readable parquet file ({reason}): write it again.") from error
-
-    def _of_table(self, table: Any, address: str) -> Generator[Sample, None, None]:
+    def _columns(self, table: Any, address: str) -> tuple[str, Columns]:
+        """The column of the images, and all of them."""
         columns, path = columns_in(table.schema_arrow), Path(file_of(address))
         known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
         try:
@@ -113,6 +147,10 @@ class Reading:
                 choose_column(columns.names, self.id_column, (), "id_column", path)
         except UsageError as error:
             raise UnusableError(str(error)) from error
+        return image, columns
+
+    def _of_table(self, table: Any, address: str) -> Generator[Sample, None, None]:
+        image, columns = self._columns(table, address)
         used = list(dict.fromkeys(name for name in (image, self.id_column, IMAGE_ID) if name in columns.names))
         number, rows = 0, IMAGES if image in columns.images else ROWS
         for group in range(table.num_row_groups):

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tellapart.data.dataset import CaptionDataset
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, count_of
 from tellapart.evaluation.columns import CAPTION_METRICS, Column, describe, listener_metric
 from tellapart.evaluation.report.curves import safe_json
 from tellapart.evaluation.report.pictures import picture_of
@@ -198,7 +198,7 @@ def gallery(runs: Sequence[RunView], dataset: CaptionDataset | None, *, images: 
     missing = [] if dataset is None else [image_id for image_id in ids if image_id not in dataset.position]
     if missing and dataset is not None:
         raise UsageError(
-            f"{runs[0].name} captions {len(missing)} images that {dataset.name} lacks, first {missing[0]!r}: "
+            f"{runs[0].name} captions {count_of(len(missing), 'image')} that {dataset.name} lacks, first {missing[0]!r}: "
             "name the data and the split the runs were evaluated on."
         )
     columns = score_columns(runs)
