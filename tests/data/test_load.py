@@ -75,7 +75,7 @@ def test_karpathy_with_images_elsewhere(tmp_path):
 
 def test_a_missing_image_is_named(karpathy_file, tmp_path):
     (tmp_path / "pictures" / "1.png").unlink()
-    with pytest.raises(UsageError, match=r"1 images \(of 2\) that do not exist, first .*1\.png"):
+    with pytest.raises(UsageError, match=r"1 missing image \(of 2\), first .*1\.png"):
         load_dataset(karpathy_file, split="train")
     assert len(load_dataset(karpathy_file, split="train", limit=1)) == 1
 
@@ -152,7 +152,7 @@ def test_folder_with_metadata(tmp_path, caplog):
     write(file, '{"file_name": "a.png", "label": "x"}')
     assert not any(load_dataset(tmp_path, split="train").references.values())
     write(file, '{"file_name": "../a.png", "text": "x"}')
-    with pytest.raises(UsageError, match=r"names 1 images \(of \d+\) that do not exist, first .*/\.\./a\.png"):
+    with pytest.raises(UsageError, match=r"names 1 missing image \(of \d+\), first .*/\.\./a\.png"):
         load_dataset(tmp_path, split="train")
 
 

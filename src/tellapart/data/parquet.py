@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -39,8 +39,12 @@ BYTES, PATH = "bytes", "path"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """The open file; whatever pyarrow raises becomes one sentence.
+def opened(path: Path | BinaryIO, shown: str | None = None) -> Iterator[Any]:
+    """The open file; whatever pyarrow raises, also while its rows are read, becomes one sentence.
+
+    Args:
+        path: of the file, or what reads it.
+        shown: how an error names it; none: as ``path``.
 
     Raises:
         UsageError: it is not a Parquet file, or is damaged.
@@ -54,7 +58,7 @@ def opened(path: Path) -> Iterator[Any]:
             yield file
     except (ArrowException, OSError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
+        raise UsageError(f"{shown or path} is not a readable parquet file ({reason}): write it again.") from error
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +17,7 @@ from tellapart.data.folder import is_image
 from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
 from tellapart.data.formats.webdataset import no_image
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
-from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in
+from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in, opened
 from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import reading_in_place
 from tellapart.data.remote.images import AT_ONCE, RemoteImage, UrlImage
@@ -62,20 +61,6 @@ class Sample:
         image = self.item.image if self.item is not None else None
         held = sum(len(data) for _, data in self.members)
         return held or (len(image.data) if isinstance(image, EncodedImage) else 0)
-
-
-@contextmanager
-def _table(file: BinaryIO, address: str) -> Iterator[Any]:
-    """A Parquet file, also while its rows are read."""
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    try:
-        with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as table:
-            yield table
-    except (ArrowException, OSError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise UsageError(f"{address} is not a readable parquet file ({reason}): write it again.") from error
 
 
 @dataclass(frozen=True)
@@ -123,7 +108,7 @@ class Reading:
         lacking: list[UnusableError] = []
         for address in dict.fromkeys([*tables[:1], *tables[-1:]]):
             try:
-                with reading_in_place(address) as file, _table(file, address) as table:
+                with reading_in_place(address) as file, opened(file, address) as table:
                     self._columns(table, address)
                 return
             except UnusableError as error:
@@ -134,7 +119,7 @@ class Reading:
             raise lacking[0]
 
     def _rows(self, file: BinaryIO, address: str) -> Generator[Sample, None, None]:
-        with _table(file, address) as table:
+        with opened(file, address) as table:
             yield from self._of_table(table, address)
 
     def _columns(self, table: Any, address: str) -> tuple[str, Columns]:
