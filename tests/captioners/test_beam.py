@@ -66,8 +66,9 @@ def test_several_ends_of_a_caption():
     assert ours(captioner, batch, chosen) == ended(theirs(captioner, batch, chosen), words)
 
 
-def test_an_image_is_searched_alike_alone_and_among_others():
-    captioner = tiny_ved(eos_logit=2.0, seed=4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_image_is_searched_alike_alone_and_among_others(dtype):
+    captioner = tiny_ved(eos_logit=2.0, seed=4).to(dtype)
     batch = batch_of(captioner, 9)
     chosen = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 14}
     together = ours(captioner, batch, chosen)

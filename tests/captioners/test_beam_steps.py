@@ -1,5 +1,6 @@
 """Steps that write words where no beam needs what is there, against those that keep every word."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -97,5 +98,8 @@ def test_they_are_taken_for_beams_on_a_cpu_without_gradients(monkeypatch):
         assert taken(beams=False) is DecoderSteps
         with torch.autocast("cpu", torch.bfloat16):
             assert taken() is DecoderSteps
+        rounded = replace(encoded, states=encoded.states.bfloat16())
+        half = tiny_ved().to(torch.bfloat16).family.steps(rounded, 3, 5, beams=True)
+        assert type(half) is DecoderSteps, "captions would depend on the other images"
         monkeypatch.setattr("tellapart.captioners.decoder.SHORT", 0)
         assert taken() is DecoderSteps, "keys and values lie head by head"

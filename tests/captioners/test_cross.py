@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tellapart.captioners import cross
+from tellapart.captioners.base import Encoded
 from tellapart.captioners.cross import Cross, Folded
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
@@ -74,6 +75,28 @@ def test_many_states_layers_without_weights_and_other_precisions_stay_as_they_ar
         with torch.autocast("cpu", torch.bfloat16):
             assert Folded.of(part, states, states, 5) is None
     assert Folded.of(part, states, states, 5) is None, "gradients may be wanted"
+
+
+@pytest.mark.parametrize("width", [32, 80])
+@pytest.mark.parametrize("count", [1, 4])
+def test_captions_do_not_depend_on_states_that_are_hidden(width, count):
+    """With one caption of an image and with several, where layers would fold and where they would not."""
+    captioner = tiny_ved(width=width, eos_logit=1.0)
+    batch = batch_of(captioner, 6)
+    encoded = captioner.encode(batch)
+    hidden = torch.tensor([2, 3])
+    mask = torch.ones(encoded.states.shape[:2], dtype=torch.bool)
+    mask[:, hidden] = False
+    other = encoded.states.clone()
+    other[:, hidden] = 9 * torch.randn_like(other[:, hidden])
+    sampled = {"do_sample": True, "num_return_sequences": count} if count > 1 else {}
+    for decoding in (Decoding(max_new_tokens=12, **sampled), Decoding(max_new_tokens=12, num_beams=4)):
+        drawn = []
+        for states, seen in ((encoded.states, mask), (other, mask), (other, None)):
+            torch.manual_seed(1)
+            drawn.append(captioner.generate(batch, decoding, encoded=Encoded(states, seen)).tokens)
+        assert torch.equal(drawn[0], drawn[1])
+        assert not torch.equal(drawn[1], drawn[2])
 
 
 @pytest.mark.parametrize("make", [tiny_ved, tiny_blip])

@@ -285,11 +285,38 @@ def test_words_are_read_in_inference_mode_where_nothing_else_needs_them():
         assert not kept.read(torch.tensor([4, 5])).is_inference()
         with torch.autocast("cpu", torch.bfloat16):
             assert not family.steps(encoded, 1, 5).read(torch.tensor([4, 5])).is_inference()
-    batch = batch_of(captioner, 2)
-    for decoding in DECODINGS:
-        assert not captioner.generate(batch, decoding).tokens.is_inference()
-        drawn = captioner.generate_with_greedy(batch, decoding) if decoding != decoding.greedy() else ()
-        assert not any(part.tokens.is_inference() for part in drawn)
+
+
+def test_what_is_drawn_in_inference_mode_may_be_used_with_gradients():
+    captioner = tiny_ved()
+    with torch.no_grad():
+        encoded, numbers = captioner.encode(batch_of(captioner, 2)), torch.rand(4, 12)
+        greedy, beams = Decoding(max_new_tokens=12), Decoding(max_new_tokens=12, num_beams=3)
+        samples = Decoding(max_new_tokens=12, do_sample=True, num_return_sequences=2)
+        drawn = [
+            *drawing.draw(captioner.family, encoded, samples, numbers, logprobs=True),
+            drawing.draw(captioner.family, encoded, greedy, None)[0],
+            drawing.beam_search(captioner.family, encoded, beams),
+            *drawing.beams_with_greedy(captioner.family, encoded, beams, greedy),
+        ]
+    assert not any(part.is_inference() for part in drawn)
+
+
+def test_words_are_chosen_in_inference_mode_too(monkeypatch):
+    seen = []
+    choose, advance = drawing.Chooser.__call__, drawing._advance
+    monkeypatch.setattr(
+        drawing.Chooser, "__call__", lambda *a: (seen.append(torch.is_inference_mode_enabled()), choose(*a))[1]
+    )
+    monkeypatch.setattr(
+        drawing, "_advance", lambda *a: (seen.append(torch.is_inference_mode_enabled()), advance(*a))[1]
+    )
+    captioner = tiny_ved()
+    for decoding in DECODINGS[1:3]:
+        captioner.generate(batch_of(captioner, 2), decoding)
+        assert len(seen) > 1
+        assert all(seen)
+        seen.clear()
 
 
 def scored(captioner, rollout):
@@ -404,7 +431,7 @@ def test_the_largest_of_each_row(width, count, monkeypatch):
 def test_beams_over_a_large_vocabulary_are_those_of_sorting_everything(monkeypatch):
     captioner = tiny_ved(vocab=700)
     batch = batch_of(captioner, 4)
-    decoding = Decoding(max_new_tokens=12, num_beams=4, num_return_sequences=4)
+    decoding = Decoding(max_new_tokens=12, num_beams=2, num_return_sequences=2)
     found = [captioner.generate(batch, decoding).tokens]
     for name, bound in {"MANY": 100, "WORDS": 1000}.items():
         monkeypatch.setattr(drawing, name, bound)

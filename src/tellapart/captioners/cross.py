@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.attention import by_products, softmax
+from tellapart.captioners.linear import WeightAndBias
 
 Rows = Callable[[Tensor], Tensor]
 """From rows ``[n, D]`` to rows ``[n, D']``."""
 
 Sum = Callable[[Tensor, Tensor], Tensor]
 """Of ``[n, D]`` and what comes of rows ``[n, D']``."""
-
-Weights = tuple[Tensor, Tensor | None]
-"""``[N, K]`` and ``[N]`` of a linear layer."""
 
 MOST = 64
 """Folded keys of an image, each H times as large as a key: with more of them reading them takes longer than the layers do."""
@@ -44,8 +42,8 @@ class Cross:
     query: Rows
     out: Sum
     scale: float
-    into: Weights | None
-    onto: Weights | None
+    into: WeightAndBias | None
+    onto: WeightAndBias | None
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Folded:
         """From ``[B, H, P, d]`` keys and values, for this many captions of an image; none where it does not pay, where weights
         cannot be read, or where numbers are not float32.
 
-        A row that attends to at most a quarter as many states as a head is wide is multiplied by at most half as many numbers.
+        Where states are at most a quarter of a head's width, a row is multiplied by at most a quarter as many numbers.
         """
         heads, states, width = keys.shape[1:]
         few = captions >= LEAST and 4 * states <= width and heads * states <= MOST

@@ -227,7 +227,7 @@ class _Slots:
         """``[groups, size, D]``, zero where no row is."""
         if self._slot is not None:
             rows = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1]).index_copy(0, self._slot, rows)
-        return rows.reshape(*self.shape, -1)
+        return rows.view(*self.shape, -1)
 
     def spread(self, rows: Tensor, heads: int) -> Tensor:
         """``[groups, heads, size, d]`` of ``grouped``."""
@@ -286,12 +286,12 @@ class _Image:
 
     def fold(self) -> None:
         """Put the linear layers around attention into keys and values from now on, where that is quicker (``Folded``)."""
-        if self.slots is None or self.mask is not None or self._decoder.heads.queries > 1:
+        if self.slots is None or self.mask is not None:
             return
         pairs = zip(map(self._part, self._decoder.blocks), self._kept, strict=True)
-        folded = [Folded.of(part, *kept, self.slots.shape[1]) for part, kept in pairs]
-        if None not in folded:
-            self._folded = [layer for layer in folded if layer is not None]
+        folded = (Folded.of(part, *kept, self.slots.shape[1]) for part, kept in pairs)
+        found = [layer for layer in folded if layer is not None]
+        self._folded = found if len(found) == len(self._kept) else []
 
     def attend(self, number: int, to: Tensor, rows: Tensor) -> Tensor:
         """``[n, D]`` of layer ``number``: ``to [n, D]`` plus what ``rows [n, D]`` find."""
@@ -607,20 +607,21 @@ class DecoderSteps(Steps):
         return self._decoder.finished(hidden)
 
     def _seen_by_captions(self) -> Tensor | None:
-        """``[n, 1, 1, start + words]`` bool where some of the beginning is not real."""
+        """Takes a column for the next word; ``[n, 1, 1, start + words]`` bool where some of the beginning is not real."""
         self._length += 1
         if self._real is None:
             return None
         return torch.nn.functional.pad(self._real, (0, self._read + 1), value=True)[:, None, None]
 
     def _seen_by_beams(self) -> Tensor:
-        """``[B, 1, beams, start + words * beams]`` bool: the beginning, and the words of each beam's own caption."""
+        """Takes columns for the next words; ``[B, 1, beams, start + words * beams]`` bool: the beginning, and the words of each
+        beam's own caption."""
         self._length += self._step
         self._ancestors = torch.cat([self._ancestors, self._own], dim=2)
         return self._with_beginning(self._ancestors)
 
     def _with_beginning(self, ancestors: Tensor) -> Tensor:
-        """``[B, 1, beams, start + words * beams]`` bool: the beginning, then ``ancestors [B, beams, words, beams]``."""
+        """``[B, 1, beams, start + columns]`` bool: the beginning, then ``ancestors [B, beams, ...]`` of so many columns."""
         if self._real is None:
             start = ancestors.new_ones(*ancestors.shape[:2], self._start)
         else:

@@ -67,7 +67,7 @@ class FixedDecoderSteps(DecoderSteps):
         self._replayed = Replayed(self._recorder)
 
     def inference(self) -> AbstractContextManager[Any]:
-        """The mode around: a GPU carries out what was recorded."""
+        """No other mode: operations are recorded as they are."""
         return nullcontext()
 
     def read(self, words: Tensor) -> Tensor:

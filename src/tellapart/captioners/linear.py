@@ -9,9 +9,12 @@ from torch import Tensor
 from tellapart.captioners.fused import FastConv1D, FastLinear
 from tellapart.products import activated, added, product
 
+WeightAndBias = tuple[Tensor, Tensor | None]
+"""``[N, K]``, and ``[N]`` or none, of a linear layer."""
 
-def weights_of(module: Any) -> tuple[Tensor, Tensor | None] | None:
-    """``([N, K], [N] or None)`` of a plain layer; none of adapters and quantised layers, which are read through their modules."""
+
+def weights_of(module: Any) -> WeightAndBias | None:
+    """Those of a plain layer; none of adapters and quantised layers, which are read through their modules."""
     if type(module) is FastConv1D:
         return module.weight.t(), module.bias
     return (module.weight, module.bias) if type(module) is FastLinear else None

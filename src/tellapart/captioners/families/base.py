@@ -17,7 +17,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.beams import ReusingSteps
-from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
+from tellapart.captioners.cross import Rows
+from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, read_captions
 from tellapart.captioners.fixed import FixedDecoderSteps
 from tellapart.captioners.graphs import Recorder
 from tellapart.captioners.linear import Linear, weights_of

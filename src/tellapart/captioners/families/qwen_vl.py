@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.decoder import Beginning, Decoder, Rows
+from tellapart.captioners.cross import Rows
+from tellapart.captioners.decoder import Beginning, Decoder
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.prefix import left_padded
 from tellapart.captioners.families.prompted import Prompted, side_by_side
