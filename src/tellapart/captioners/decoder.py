@@ -621,7 +621,7 @@ class DecoderSteps(Steps):
         return self._with_beginning(self._ancestors)
 
     def _with_beginning(self, ancestors: Tensor) -> Tensor:
-        """``[B, 1, beams, start + columns]`` bool: the beginning, then ``ancestors [B, beams, ...]`` of so many columns."""
+        """``[B, 1, beams, start + columns]`` bool: the beginning, then ``ancestors [B, beams, ...]`` as columns."""
         if self._real is None:
             start = ancestors.new_ones(*ancestors.shape[:2], self._start)
         else:
