@@ -28,6 +28,11 @@ from tiny.clip_frames import FRAMES, arrays, clip_batch, clips, tiny_frames, tin
 from tiny_models import tiny_ved
 
 
+def told(caplog):
+    """What the project said; whether transformers' warnings are heard depends on the tests before."""
+    return [record for record in caplog.records if record.name.startswith("tellapart")]
+
+
 def test_every_frame_is_seen_by_the_tower_alone_and_by_the_layers_with_its_position():
     captioner = tiny_frames()
     batch = clip_batch(captioner, 2)
@@ -50,7 +55,7 @@ def test_the_contract_holds_and_the_order_of_frames_matters(caplog):
     captioner = tiny_frames()
     with caplog.at_level(logging.WARNING):
         check_captioner(captioner, clip_batch(captioner, 2))
-    assert not caplog.records
+    assert not told(caplog)
 
 
 def test_a_captioner_that_is_blind_to_order_is_told_and_is_not_refused(caplog):
@@ -59,7 +64,7 @@ def test_a_captioner_that_is_blind_to_order_is_told_and_is_not_refused(caplog):
     batch = clip_batch(captioner, 2)
     with caplog.at_level(logging.WARNING):
         check_captioner(captioner, batch)
-    (record,) = (record for record in caplog.records if record.name.startswith("tellapart"))
+    (record,) = told(caplog)
     assert "does not read the order of frames" in record.getMessage()
     states = {"states": captioner.encode(batch).states}
     caplog.clear()

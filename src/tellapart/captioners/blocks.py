@@ -20,9 +20,9 @@ from transformers.activations import GELUActivation
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.opt.modeling_opt import OPTDecoder
 
-from tellapart.captioners.cross import Cross, Rows, Sum
+from tellapart.captioners.cross import Cross
 from tellapart.captioners.decoder import Block, Decoder, Heads
-from tellapart.captioners.linear import Linear, weights_of
+from tellapart.captioners.linear import Linear, Rows, Sum, weights_of
 
 SMALL = 2**20
 """Weights of this many numbers or fewer are joined with others that read the same rows: one product costs less than three, and

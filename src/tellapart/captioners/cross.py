@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tellapart.captioners.attention import by_products, softmax
-from tellapart.captioners.linear import WeightAndBias
-
-Rows = Callable[[Tensor], Tensor]
-"""From rows ``[n, D]`` to rows ``[n, D']``."""
-
-Sum = Callable[[Tensor, Tensor], Tensor]
-"""Of ``[n, D]`` and what comes of rows ``[n, D']``."""
+from tellapart.captioners.linear import Rows, Sum, WeightAndBias
 
 MOST = 64
 """Folded keys of an image, each H times as large as a key: with more of them reading them takes longer than the layers do."""

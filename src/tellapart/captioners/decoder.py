@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 from tellapart.captioners.attention import attend_in_step, by_products
-from tellapart.captioners.cross import Cross, Folded, Rows, Sum
+from tellapart.captioners.cross import Cross, Folded
+from tellapart.captioners.linear import Rows, Sum
 from tellapart.captioners.modes import plainly
 from tellapart.captioners.reading import Reading, States
 from tellapart.captioners.steps import Steps

@@ -272,7 +272,6 @@ class _Beams:
         ended: ``[b, k]`` scores of those that ended, divided by length to the power of the length penalty.
         captions: ``[b, k, max_new_tokens]`` tokens of those that ended.
         found: ``[b, k]`` bool, whether a place holds one.
-        best: ``[b, num_return_sequences, max_new_tokens]`` the best that had ended when the image was last searched.
         eos: ids that end a caption.
         pad: id that fills captions after their end.
     """
@@ -282,7 +281,6 @@ class _Beams:
     ended: Tensor
     captions: Tensor
     found: Tensor
-    best: Tensor
     eos: Tensor
     pad: int
 
@@ -294,7 +292,6 @@ class _Beams:
             self.ended[images],
             self.captions[images],
             self.found[images],
-            self.best[images],
             self.eos,
             self.pad,
         )
@@ -370,10 +367,9 @@ def _searched(
     steps = family.steps(encoded, count, decoding.max_new_tokens, beams=True)
     logits = family.exact_logits(steps.first)[steps.image]
     device = logits.device
-    restricted = Restriction(family, decoding, device, encoded)
+    state, restricted = _begin(family, decoding, size, device), Restriction(family, decoding, device, encoded)
     alone = None if greedy is None else _Alone(family, greedy, encoded, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
-    state = _begin(family, decoding, best)
     images = torch.arange(size, device=device)  # those in the batch
     searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished
     with steps.inference():
@@ -383,7 +379,7 @@ def _searched(
             logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
             parent = _advance(family, decoding, state, logprobs, step)
             found = state.captions[:, : decoding.num_return_sequences]
-            state.best = torch.where(searched[:, None, None], found, state.best)
+            best[images] = torch.where(searched[:, None, None], found, best[images])
             searched = searched & _can_improve(state, step + 1, decoding.length_penalty)
             words = state.tokens[:, :, -1]
             if alone is not None:
@@ -398,16 +394,14 @@ def _searched(
                 if len(going) == 0:
                     break
                 if len(going) <= FEW * len(images):
-                    best[images] = state.best
                     steps.keep((going[:, None] * count + torch.arange(count, device=device)).flatten())
                     state, images, searched, words = state.select(going), images[going], searched[going], words[going]
             logits = family.exact_logits(steps.read(words.flatten()))
-        best[images] = state.best
     return best.flatten(0, 1), None if alone is None else alone.tokens
 
 
-def _begin(family: Decodable, decoding: Decoding, best: Tensor) -> _Beams:
-    size, beams, device = len(best), decoding.num_beams, best.device
+def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.device) -> _Beams:
+    beams = decoding.num_beams
     running = torch.full((size, beams), NEVER, device=device)
     running[:, 0] = 0  # all beams begin alike: only the first may be continued
     return _Beams(
@@ -416,7 +410,6 @@ def _begin(family: Decodable, decoding: Decoding, best: Tensor) -> _Beams:
         torch.full((size, beams), NEVER, device=device),
         torch.full((size, beams, decoding.max_new_tokens), family.pad, dtype=torch.long, device=device),
         torch.zeros((size, beams), dtype=torch.bool, device=device),
-        best,
         torch.tensor(family.eos, device=device),
         family.pad,
     )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from tellapart.captioners.fused import FastConv1D, FastLinear
 from tellapart.products import activated, added, product
+
+Rows = Callable[[Tensor], Tensor]
+"""From rows ``[n, D]`` to rows ``[n, D']``."""
+
+Sum = Callable[[Tensor, Tensor], Tensor]
+"""Of ``[n, D]`` and what comes of rows ``[n, D']``."""
 
 WeightAndBias = tuple[Tensor, Tensor | None]
 """``[N, K]``, and ``[N]`` or none, of a linear layer."""

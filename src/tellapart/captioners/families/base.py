@@ -17,11 +17,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.beams import ReusingSteps
-from tellapart.captioners.cross import Rows
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, read_captions
 from tellapart.captioners.fixed import FixedDecoderSteps
 from tellapart.captioners.graphs import Recorder
-from tellapart.captioners.linear import Linear, weights_of
+from tellapart.captioners.linear import Linear, Rows, weights_of
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.shortlist import KeptShortlist, Shortlist, quick
 from tellapart.captioners.steps import CachedSteps, Steps

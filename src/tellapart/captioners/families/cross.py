@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.cross import Rows
 from tellapart.captioners.decoder import Beginning, Decoder
 from tellapart.captioners.families.base import Family
+from tellapart.captioners.linear import Rows
 
 
 class CrossDecoder(Family):

@@ -11,11 +11,10 @@ from transformers.masking_utils import create_causal_mask
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.blocks import Bert
-from tellapart.captioners.cross import Rows
 from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import ASKED, Processors, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
-from tellapart.captioners.linear import Linear
+from tellapart.captioners.linear import Linear, Rows
 from tellapart.errors import UsageError
 
 

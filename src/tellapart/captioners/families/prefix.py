@@ -15,11 +15,10 @@ from transformers import Cache, DynamicCache
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.blocks import decoder_of
 from tellapart.captioners.cache import FixedCache, can_be_fixed
-from tellapart.captioners.cross import Rows
 from tellapart.captioners.decoder import Beginning, Decoder
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fixed import FixedCachedSteps
-from tellapart.captioners.linear import Linear
+from tellapart.captioners.linear import Linear, Rows
 from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 

@@ -15,12 +15,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.cross import Rows
 from tellapart.captioners.decoder import Beginning, Decoder
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.prefix import left_padded
 from tellapart.captioners.families.prompted import Prompted, side_by_side
 from tellapart.captioners.families.qwen_tower import attend_together
+from tellapart.captioners.linear import Rows
 from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
